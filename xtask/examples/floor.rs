@@ -21,10 +21,10 @@ use tokio::{
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 /// Size of a read from the model.
-const READ: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 
 /// State of the gateway.
-struct Floor {
+struct MinimalGateway {
     model: u16,
     /// Idle connections to the model.
     idle: RefCell<Vec<TcpStream>>,
@@ -40,14 +40,14 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match words[..] {
         ["serve", port, model] => {
-            LocalSet::new().block_on(&runtime, serve(port.parse()?, Rc::new(Floor::new(model.parse()?))))
+            LocalSet::new().block_on(&runtime, serve(port.parse()?, Rc::new(MinimalGateway::new(model.parse()?))))
         }
-        ["once", model, text] => runtime.block_on(once(&Floor::new(model.parse()?), text)),
+        ["once", model, text] => runtime.block_on(once(&MinimalGateway::new(model.parse()?), text)),
         _ => bail!("say `floor serve PORT MODEL_PORT` or `floor once MODEL_PORT TEXT`"),
     }
 }
 
-async fn serve(port: u16, floor: Rc<Floor>) -> Result<()> {
+async fn serve(port: u16, floor: Rc<MinimalGateway>) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     for number in 0.. {
         let (stream, _) = listener.accept().await?;
@@ -61,14 +61,14 @@ async fn serve(port: u16, floor: Rc<Floor>) -> Result<()> {
     Ok(())
 }
 
-async fn once(floor: &Floor, text: &str) -> Result<()> {
+async fn once(floor: &MinimalGateway, text: &str) -> Result<()> {
     let mut answer = String::new();
-    floor.ask(text, |delta| answer.push_str(delta)).await?;
+    floor.stream_model(text, |delta| answer.push_str(delta)).await?;
     println!("{answer}");
     Ok(())
 }
 
-impl Floor {
+impl MinimalGateway {
     fn new(model: u16) -> Self {
         let (idle, sockets, sessions) = Default::default();
         Self { model, idle, sockets, sessions }
@@ -114,26 +114,26 @@ impl Floor {
         out.send(answer(request, &json!({"runId": run, "status": "accepted"})))?;
         let _turn = session.lock().await;
         let mut whole = String::new();
-        self.ask(text, |delta| {
+        self.stream_model(text, |delta| {
             whole.push_str(delta);
             let data = json!({"delta": delta});
-            self.tell("agent", &json!({"runId": run, "sessionKey": key, "stream": "assistant", "data": data}));
+            self.broadcast("agent", &json!({"runId": run, "sessionKey": key, "stream": "assistant", "data": data}));
         })
         .await?;
         let message = json!({"role": "assistant", "content": [{"type": "text", "text": whole}]});
-        self.tell("chat", &json!({"runId": run, "sessionKey": key, "state": "final", "message": message}));
+        self.broadcast("chat", &json!({"runId": run, "sessionKey": key, "state": "final", "message": message}));
         let result = json!({"payloads": [{"text": whole}]});
         Ok(out.send(answer(request, &json!({"runId": run, "status": "ok", "result": result})))?)
     }
 
     /// Broadcasts an event; it is encoded once.
-    fn tell(&self, event: &str, payload: &Value) {
+    fn broadcast(&self, event: &str, payload: &Value) {
         let frame = Utf8Bytes::from(format!(r#"{{"type":"event","event":"{event}","payload":{payload}}}"#));
         self.sockets.borrow_mut().retain(|_, socket| socket.send(frame.clone()).is_ok());
     }
 
     /// Sends a request to the model and passes on its text.
-    async fn ask(&self, text: &str, mut hear: impl FnMut(&str)) -> Result<()> {
+    async fn stream_model(&self, text: &str, mut hear: impl FnMut(&str)) -> Result<()> {
         let waiting = self.idle.borrow_mut().pop();
         let mut stream = match waiting {
             Some(stream) => stream,
@@ -145,7 +145,7 @@ impl Floor {
         let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n";
         let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(request.as_bytes()).await?;
-        let mut buffer = Vec::with_capacity(READ);
+        let mut buffer = Vec::with_capacity(READ_BYTES);
         loop {
             ensure!(stream.read_buf(&mut buffer).await? > 0, "the model hung up");
             let mut done = 0;

@@ -7,7 +7,7 @@
 //! [`wire`] measures parsing of a stream alone, [`drain`] a session with many queued messages. Durability: [`acks`]
 //! compared with the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill. Tools compared with
 //! equivalent programs: [`exec`] and [`search`]. Many subscribers: [`fanout`]. Long transcripts: [`turn`]. Hooks and
-//! plugins: [`hooks`]. Ten thousand of something: [`sockets`] that subscribe, [`stopped`] readers, [`sessions`] in a
+//! plugins: [`hooks`]. Ten thousand of something: [`sockets`] that subscribe, [`stalled`] readers, [`sessions`] in a
 //! list. Long load: [`soak`]. Other gateways: [`peers`].
 
 mod acks;
@@ -27,7 +27,7 @@ mod search;
 mod sessions;
 mod soak;
 mod sockets;
-mod stopped;
+mod stalled;
 mod turn;
 mod wire;
 
@@ -41,8 +41,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use self::{client::Client, direct::Direct, model::Model, process::Usage, report::Report};
-use crate::gateway::{self, Gateway, Profile};
+use self::{client::BenchClient, direct::DirectClient, model::BenchModel, process::CpuTime, report::BenchReport};
+use crate::gateway::{self, BuildProfile, RunningGateway};
 
 /// Number of starts of the gateway.
 const STARTS: usize = 10;
@@ -51,11 +51,11 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Sequential warm runs.
 const RUNS: usize = 200;
 /// Number of sessions that those runs use in turn, so that no history grows long.
-const ROUND: usize = 20;
+const SESSION_COUNT: usize = 20;
 /// Chunks of a plain run.
 const CHUNKS: usize = 20;
 /// Total number of chunks for each size of the linearity check: enough for a clock resolution of 10 ms.
-const STREAMED: usize = 32_000;
+const TOTAL_CHUNKS: usize = 32_000;
 /// Concurrent sessions, and the number of runs in each.
 const LOADS: [(usize, usize); 3] = [(1, 200), (10, 40), (100, 8)];
 
@@ -63,10 +63,10 @@ const LOADS: [(usize, usize); 3] = [(1, 200), (10, 40), (100, 8)];
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Measure only this part
-    part: Option<Part>,
+    part: Option<BenchPart>,
     /// Which build to measure
     #[arg(long, value_enum, default_value = "dist")]
-    profile: Profile,
+    profile: BuildProfile,
     /// Measure this binary instead of building one
     #[arg(long, value_name = "FILE", conflicts_with = "profile")]
     binary: Option<PathBuf>,
@@ -78,7 +78,7 @@ pub(crate) struct Args {
     peers: bool,
     /// With --peers: only this row of the table; writes nothing
     #[arg(long, value_name = "NAME", requires = "peers", value_enum)]
-    row: Vec<peers::Row>,
+    row: Vec<peers::PeerRow>,
     /// With --peers: only gateways whose name contains this; writes nothing
     #[arg(long, value_name = "NAME", requires = "peers")]
     peer: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) struct Args {
 
 /// A part that can be measured alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum BenchPart {
     /// One run watched by many sockets
     Fanout,
     /// Turns in transcripts of all lengths, and compaction of a huge one
@@ -113,12 +113,12 @@ pub(crate) enum Part {
 
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if (args.peers || args.soak.is_some()) && peers::is_done_by_a_quick_build()? {
+    if (args.peers || args.soak.is_some()) && peers::rerun_in_release()? {
         return Ok(());
     }
     if args.peers {
         let (binary, profile) = (args.binary.as_deref(), Some(args.profile));
-        return peers::run(&peers::Wishes { rows: &args.row, peer: args.peer.as_deref(), binary, profile });
+        return peers::run(&peers::PeerOptions { rows: &args.row, peer: args.peer.as_deref(), binary, profile });
     }
     let binary = match &args.binary {
         Some(binary) => fs::canonicalize(binary).with_context(|| format!("cannot find {}", binary.display()))?,
@@ -141,20 +141,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Measures one part; fails if a target is missed.
-pub(crate) fn must_meet(part: Part) -> Result<()> {
-    let binary = gateway::build(Profile::Release)?;
+pub(crate) fn require_targets(part: BenchPart) -> Result<()> {
+    let binary = gateway::build(BuildProfile::Release)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(measure_part(part, &binary))?;
     print!("{}", report.to_table());
-    ensure!(report.is_met(), "not everything is as it should be");
+    ensure!(report.is_met(), "a benchmark target was missed");
     Ok(())
 }
 
-async fn measure(binary: &Path) -> Result<Report> {
-    let model = Model::start().context("cannot start the model server")?;
-    let mut report = Report::default();
+async fn measure(binary: &Path) -> Result<BenchReport> {
+    let model = BenchModel::start().context("cannot start the model server")?;
+    let mut report = BenchReport::default();
     let logs = tempfile::tempdir()?;
-    let start = || Gateway::start(binary, &config(model.port()), &logs.path().join("gateway.log"));
+    let start = || RunningGateway::start(binary, &config(model.port()), &logs.path().join("gateway.log"));
     let mut starts = Vec::new();
     for _ in 1..STARTS {
         starts.push(start()?.ready_after());
@@ -166,14 +166,14 @@ async fn measure(binary: &Path) -> Result<Report> {
     report.idle_memory(process::memory(gateway.pid())?);
 
     wire::measure(binary, &model, &mut report)?;
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
-    one_after_the_other(&mut client, &model, &gateway, &mut report).await?;
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
+    sequential_runs(&mut client, &model, &gateway, &mut report).await?;
     for chunks in [250, 1_000, 4_000] {
-        let before = Usage::of(gateway.pid())?;
-        for run in 0..STREAMED / chunks {
+        let before = CpuTime::of(gateway.pid())?;
+        for run in 0..TOTAL_CHUNKS / chunks {
             client.run(&format!("agent:main:stream-{chunks}-{run}"), chunks).await?;
         }
-        report.stream(chunks, Usage::of(gateway.pid())?.since(before), STREAMED / chunks * chunks);
+        report.stream(chunks, CpuTime::of(gateway.pid())?.since(before), TOTAL_CHUNKS / chunks * chunks);
     }
     load(&mut client, &mut report).await?;
     report.memory_after(process::memory(gateway.pid())?);
@@ -182,8 +182,9 @@ async fn measure(binary: &Path) -> Result<Report> {
     acks::measure(&start()?, &mut report).await?;
     fanout::measure(&start()?, &mut report).await?;
     sockets::measure(&start()?, &mut report).await?;
-    let crowded = Gateway::start(binary, &stopped::config(config(model.port())), &logs.path().join("gateway.log"))?;
-    stopped::measure(&crowded, &mut report).await?;
+    let crowded =
+        RunningGateway::start(binary, &stalled::config(config(model.port())), &logs.path().join("gateway.log"))?;
+    stalled::measure(&crowded, &mut report).await?;
     drop(crowded);
     sessions::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
@@ -198,29 +199,29 @@ async fn measure(binary: &Path) -> Result<Report> {
 }
 
 /// Measures one part, on a gateway of its own.
-async fn measure_part(part: Part, binary: &Path) -> Result<Report> {
-    let model = Model::start().context("cannot start the model server")?;
-    let mut report = Report::default();
+async fn measure_part(part: BenchPart, binary: &Path) -> Result<BenchReport> {
+    let model = BenchModel::start().context("cannot start the model server")?;
+    let mut report = BenchReport::default();
     let logs = tempfile::tempdir()?;
     let config = config(model.port());
-    let start = || Gateway::start(binary, &config, &logs.path().join("gateway.log"));
+    let start = || RunningGateway::start(binary, &config, &logs.path().join("gateway.log"));
     match part {
-        Part::Fanout => fanout::measure(&start()?, &mut report).await?,
-        Part::Turn => turn::measure(binary, &config, logs.path(), &mut report).await?,
-        Part::Hooks => hooks::measure(binary, &config, logs.path(), &mut report).await?,
-        Part::Sockets => sockets::measure(&start()?, &mut report).await?,
-        Part::Stopped => {
-            let gateway = Gateway::start(binary, &stopped::config(config), &logs.path().join("gateway.log"))?;
-            stopped::measure(&gateway, &mut report).await?;
+        BenchPart::Fanout => fanout::measure(&start()?, &mut report).await?,
+        BenchPart::Turn => turn::measure(binary, &config, logs.path(), &mut report).await?,
+        BenchPart::Hooks => hooks::measure(binary, &config, logs.path(), &mut report).await?,
+        BenchPart::Sockets => sockets::measure(&start()?, &mut report).await?,
+        BenchPart::Stopped => {
+            let gateway = RunningGateway::start(binary, &stalled::config(config), &logs.path().join("gateway.log"))?;
+            stalled::measure(&gateway, &mut report).await?;
         }
-        Part::Sessions => sessions::measure(binary, &config, logs.path(), &mut report).await?,
-        Part::Disk => disk::measure(binary, &config, logs.path(), &mut report).await?,
-        Part::Load => {
+        BenchPart::Sessions => sessions::measure(binary, &config, logs.path(), &mut report).await?,
+        BenchPart::Disk => disk::measure(binary, &config, logs.path(), &mut report).await?,
+        BenchPart::Load => {
             let gateway = start()?;
             thread::sleep(IDLE);
             report.idle_memory(process::memory(gateway.pid())?);
-            let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
-            one_after_the_other(&mut client, &model, &gateway, &mut report).await?;
+            let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
+            sequential_runs(&mut client, &model, &gateway, &mut report).await?;
             load(&mut client, &mut report).await?;
         }
     }
@@ -228,7 +229,7 @@ async fn measure_part(part: Part, binary: &Path) -> Result<Report> {
 }
 
 /// Measures runs in many concurrent sessions.
-async fn load(client: &mut Client, report: &mut Report) -> Result<()> {
+async fn load(client: &mut BenchClient, report: &mut BenchReport) -> Result<()> {
     for (sessions, runs) in LOADS {
         let keys: Vec<String> = (0..sessions).map(|n| format!("agent:main:load-{sessions}-{n}")).collect();
         let took = client.load(&keys, runs, CHUNKS).await?;
@@ -238,23 +239,28 @@ async fn load(client: &mut Client, report: &mut Report) -> Result<()> {
 }
 
 /// Measures warm runs through the gateway, each followed by a direct read of the same stream.
-async fn one_after_the_other(client: &mut Client, model: &Model, gateway: &Gateway, report: &mut Report) -> Result<()> {
-    let key = |run: usize| format!("agent:main:bench-{}", run % ROUND);
-    let mut direct = Direct::connect(model.port()).await?;
-    for run in 0..ROUND {
+async fn sequential_runs(
+    client: &mut BenchClient,
+    model: &BenchModel,
+    gateway: &RunningGateway,
+    report: &mut BenchReport,
+) -> Result<()> {
+    let key = |run: usize| format!("agent:main:bench-{}", run % SESSION_COUNT);
+    let mut direct = DirectClient::connect(model.port()).await?;
+    for run in 0..SESSION_COUNT {
         client.run(&key(run), CHUNKS).await?;
         direct.read(CHUNKS).await?;
     }
-    let (served, before) = (model.served(), Usage::of(gateway.pid())?);
+    let (served, before) = (model.served(), CpuTime::of(gateway.pid())?);
     let (mut through, mut straight) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
         through.push(client.run(&key(run), CHUNKS).await?);
         straight.push(direct.read(CHUNKS).await?);
     }
-    let used = Usage::of(gateway.pid())?.since(before);
+    let used = CpuTime::of(gateway.pid())?.since(before);
     ensure!(
         model.served() - served == 2 * RUNS,
-        "{} runs should have asked the model {RUNS} times, but asked {} times",
+        "{} runs should have sent {RUNS} model requests, but sent {}",
         RUNS,
         model.served() - served - RUNS
     );
@@ -282,8 +288,8 @@ mod tests {
     fn a_straight_read_gets_as_many_chunks_as_it_asks_for() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let model = Model::start().unwrap();
-            let mut direct = Direct::connect(model.port()).await.unwrap();
+            let model = BenchModel::start().unwrap();
+            let mut direct = DirectClient::connect(model.port()).await.unwrap();
             for chunks in [0, 1, 20, 4_000] {
                 direct.read(chunks).await.unwrap();
             }

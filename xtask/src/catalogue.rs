@@ -32,17 +32,17 @@ const CATALOGUE: &str = "crates/model/data/catalog.txt";
 const WIRES: &[&str] = &["anthropic-messages", "openai-completions", "openai-responses", "google-generative-ai"];
 
 /// A provider to include.
-struct Source {
+struct CatalogueSource {
     /// Name in configs.
     provider: &'static str,
     /// Name in the package.
     file: &'static str,
     /// Wire format and base URL, where Homard uses others than the package.
-    asked: Option<(&'static str, &'static str)>,
+    wire_override: Option<(&'static str, &'static str)>,
 }
 
 /// Providers with an API key in the environment, in the order of the file.
-const SOURCES: &[Source] = &[
+const SOURCES: &[CatalogueSource] = &[
     same("anthropic"),
     same("openai"),
     same("google"),
@@ -53,7 +53,7 @@ const SOURCES: &[Source] = &[
     same("deepseek"),
     same("cerebras"),
     same("minimax"),
-    Source { provider: "moonshot", file: "moonshotai", asked: None },
+    CatalogueSource { provider: "moonshot", file: "moonshotai", wire_override: None },
     same("kimi-coding"),
     same("zai"),
     same("opencode"),
@@ -61,22 +61,23 @@ const SOURCES: &[Source] = &[
     same("vercel-ai-gateway"),
 ];
 
-const fn same(provider: &'static str) -> Source {
-    Source { provider, file: provider, asked: None }
+const fn same(provider: &'static str) -> CatalogueSource {
+    CatalogueSource { provider, file: provider, wire_override: None }
 }
 
-const fn chat(provider: &'static str, base_url: &'static str) -> Source {
-    Source { provider, file: provider, asked: Some(("openai-completions", base_url)) }
+const fn chat(provider: &'static str, base_url: &'static str) -> CatalogueSource {
+    CatalogueSource { provider, file: provider, wire_override: Some(("openai-completions", base_url)) }
 }
 
 /// Models by wire format and base URL.
-type Sections = BTreeMap<(String, String), BTreeMap<String, String>>;
+type CatalogueSections = BTreeMap<(String, String), BTreeMap<String, String>>;
 
 /// Fetches the package and writes the catalogue.
 pub(crate) fn run() -> Result<()> {
     let data = fetch(&shell::root().join("target").join("catalogue"))?;
     let manifest = read(&data, ".manifest")?;
-    let date = manifest["generatedAt"].as_str().and_then(|time| time.get(..10)).context("the package has no date")?;
+    let date =
+        manifest["generatedAt"].as_str().and_then(|time| time.get(..10)).context("the package has no release date")?;
     let mut text = format!(
         "# {PACKAGE} {VERSION} {date}\n\
          # Written by `cargo xtask catalogue`; do not edit.\n\
@@ -95,14 +96,14 @@ pub(crate) fn run() -> Result<()> {
 
 /// Fetches the package with npm and unpacks it; returns its data folder.
 fn fetch(folder: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut npm = Command::new("npm");
     npm.args(["pack", "--json", "--silent", &format!("{PACKAGE}@{VERSION}")]).current_dir(folder);
     let told = shell::output(&mut npm).context("npm is needed to fetch the package; it comes with Node")?;
     let told: Value = serde_json::from_slice(&told).context("npm pack did not write JSON")?;
     let integrity = told[0]["integrity"].as_str().unwrap_or_default();
     ensure!(integrity == INTEGRITY, "{PACKAGE} {VERSION} should be {INTEGRITY}, but is {integrity}");
-    let archive = told[0]["filename"].as_str().context("npm pack names no file")?;
+    let archive = told[0]["filename"].as_str().context("npm pack did not print a file name")?;
     let mut tar = Command::new("tar");
     tar.args(["-xzf", archive]).current_dir(folder);
     shell::run(&mut tar)?;
@@ -116,28 +117,28 @@ fn read(data: &Path, name: &str) -> Result<Value> {
 }
 
 /// Writes the sections of a provider; the one with most models comes first and applies to models that are not listed.
-fn write_provider(text: &mut String, source: &Source, models: &Value) -> Result<()> {
-    let by_wire = models.as_object().context("is no object")?;
+fn write_provider(text: &mut String, source: &CatalogueSource, models: &Value) -> Result<()> {
+    let by_wire = models.as_object().context("is not an object")?;
     let listed = by_wire.values().filter_map(Value::as_object).flat_map(|models| models.values());
-    let mut sections = Sections::new();
+    let mut sections = CatalogueSections::new();
     for model in listed.filter(|model| model["type"] == "chat") {
         let name = model["id"].as_str().context("a model has no id")?;
         let own = (model["api"].as_str().unwrap_or_default(), model["baseUrl"].as_str().unwrap_or_default());
-        let (api, base_url) = source.asked.unwrap_or(own);
+        let (api, base_url) = source.wire_override.unwrap_or(own);
         if WIRES.contains(&api) {
             let facts = facts(model, api).with_context(|| name.to_owned())?;
             let section = sections.entry((api.to_owned(), base_url.to_owned())).or_default();
             let before = section.insert(name.to_owned(), facts);
-            ensure!(before.is_none(), "{name} is there twice");
+            ensure!(before.is_none(), "{name} is listed twice");
         }
     }
     let mut sections: Vec<_> = sections.into_iter().collect();
-    ensure!(!sections.is_empty(), "has no model that can be asked");
+    ensure!(!sections.is_empty(), "has no usable model");
     sections.sort_by_key(|(_, models)| std::cmp::Reverse(models.len()));
     for ((api, base_url), models) in sections {
         writeln!(text, "[{}] {api} {base_url}", source.provider)?;
         for (name, facts) in models {
-            ensure!(!name.contains(char::is_whitespace), "\"{name}\" has a blank in it");
+            ensure!(!name.contains(char::is_whitespace), "\"{name}\" contains whitespace");
             writeln!(text, "{name} {facts}")?;
         }
     }
@@ -248,8 +249,8 @@ mod tests {
     fn what_is_missing_or_twice_there_is_named() {
         let written = |models: Value| write_provider(&mut String::new(), &same("x"), &models).unwrap_err().to_string();
         let twice = json!({"a": {"m": model("m", &json!({})), "n": model("m", &json!({}))}});
-        assert_eq!(written(twice), "m is there twice");
-        assert_eq!(written(json!({"a": {"m": model("m", &json!({"api": "b"}))}})), "has no model that can be asked");
+        assert_eq!(written(twice), "m is listed twice");
+        assert_eq!(written(json!({"a": {"m": model("m", &json!({"api": "b"}))}})), "has no usable model");
         let priceless = facts(&model("m", &json!({"cost": {"input": 1}})), "").unwrap_err();
         assert_eq!(priceless.to_string(), "no price for output");
     }

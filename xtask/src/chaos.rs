@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{
     bench,
-    gateway::{self, Profile},
+    gateway::{self, BuildProfile},
     shell,
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     worlds: u32,
     /// Run only this grid; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "mutants")]
-    step: Vec<Step>,
+    step: Vec<Grid>,
     /// Apply the seeded bugs of chaos/mutants instead, one at a time, and check that each is detected
     #[arg(long)]
     mutants: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 /// A test grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Step {
+enum Grid {
     /// Every trace with a crash at every commit
     Sweep,
     /// Random scenarios
@@ -80,19 +80,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return mutants::run(args.only.as_deref());
     }
     let whole = Instant::now();
-    let is_wanted = |step: &&Step| args.step.is_empty() || args.step.contains(step);
-    for step in Step::value_variants().iter().filter(is_wanted) {
+    let is_wanted = |step: &&Grid| args.step.is_empty() || args.step.contains(step);
+    for step in Grid::value_variants().iter().filter(is_wanted) {
         let start = Instant::now();
         let name = step.about();
         println!("     {name} …");
         step.run(args).with_context(|| format!("failed: {name}"))?;
         println!("ok   {name} ({:.0} s)", start.elapsed().as_secs_f64());
     }
-    println!("nothing was lost ({:.0} s)", whole.elapsed().as_secs_f64());
+    println!("all crash tests passed ({:.0} s)", whole.elapsed().as_secs_f64());
     Ok(())
 }
 
-impl Step {
+impl Grid {
     /// Returns its help text.
     fn about(self) -> String {
         let value = self.to_possible_value();
@@ -110,7 +110,7 @@ impl Step {
                 shell::run(shell::cargo(&tests).env("SIM_SEEDS", args.worlds.to_string()))
             }
             Self::Kills => {
-                let binary = gateway::build(Profile::Release)?;
+                let binary = gateway::build(BuildProfile::Release)?;
                 let mut command = std::process::Command::new(binary);
                 shell::run(command.args(["chaos", "--kills", &args.kills.to_string()]))
             }
@@ -121,8 +121,8 @@ impl Step {
             Self::FailingDisk => grid("homard", "it", "chaos::disk::r10"),
             Self::FullDisk => grid("homard", "it", "chaos::disk::r11"),
             Self::Export => grid("homard", "it", "chaos::export::r15"),
-            Self::StoppedReaders => bench::must_meet(bench::Part::Stopped),
-            Self::Sockets => bench::must_meet(bench::Part::Sockets),
+            Self::StoppedReaders => bench::require_targets(bench::BenchPart::Stopped),
+            Self::Sockets => bench::require_targets(bench::BenchPart::Sockets),
             Self::Flood => {
                 grid("homard-testkit", "fairness", "r29").and_then(|()| grid("homard-testkit", "fairness", "r30"))
             }
@@ -146,7 +146,7 @@ fn grid(package: &str, file: &str, tests: &str) -> Result<()> {
     let found = shell::output(shell::cargo(&tests).arg("--list"))?;
     // Cargo accepts a name that matches no test.
     if !String::from_utf8_lossy(&found).contains(": test") {
-        bail!("there is no such test: {}", tests[5]);
+        bail!("no such test: {}", tests[5]);
     }
     shell::run(shell::cargo(&tests).args(["--nocapture", "--test-threads", "1"]).env("GRID", "all"))
 }

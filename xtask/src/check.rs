@@ -25,14 +25,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     step("doc", || shell::run(shell::cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")))?;
     step("tidy", tidy::run)?;
-    println!("the gate is open ({:.1} s)", whole.elapsed().as_secs_f64());
+    println!("all checks passed ({:.1} s)", whole.elapsed().as_secs_f64());
     Ok(())
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let start = Instant::now();
     println!("     {name} …");
-    let result = work().with_context(|| format!("the gate is shut: {name} failed"));
+    let result = work().with_context(|| format!("check failed: {name}"));
     let word = if result.is_ok() { "ok  " } else { "FAIL" };
     println!("{word} {name} ({:.1} s)", start.elapsed().as_secs_f64());
     result

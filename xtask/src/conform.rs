@@ -2,7 +2,7 @@
 //!
 //! [`install`] fetches the clients, [`client`] runs one of them in a fresh home, and [`rows`] is the checklist:
 //! commands of a client ([`commands`]), its TUI in tmux ([`tui`], [`screen`]), its Control UI in a headless Chromium
-//! ([`page`]), and scripted requests ([`scripts`], [`wire`]). A model controlled by the messages ([`puppet`],
+//! ([`page`]), and scripted requests ([`scripts`], [`wire`]). A model controlled by the messages ([`model_rule`],
 //! [`model`]) answers, so only the npm registry is needed. All output and frames are recorded; [`schema`] validates the
 //! frames against OpenClaw's published schema. [`state`] transfers a state directory to OpenClaw and back, [`skills`]
 //! compares the status of the shipped skills, [`sdk`] validates our requests with the vendors' own types, and
@@ -11,11 +11,12 @@
 mod client;
 mod commands;
 mod install;
+mod messages;
 mod model;
+mod model_rule;
 mod openai;
 mod page;
 mod plugins;
-mod puppet;
 mod rows;
 mod schema;
 mod screen;
@@ -23,7 +24,6 @@ mod scripts;
 mod sdk;
 mod skills;
 mod state;
-mod talk;
 mod tui;
 mod wire;
 
@@ -41,13 +41,13 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::{
-    client::{Client, Protocol},
-    model::Model,
-    page::Stage,
-    rows::Scene,
+    client::{OpenClawClient, ProtocolVersion},
+    model::RuleModel,
+    page::BrowserAutomation,
+    rows::RowContext,
 };
 use crate::{
-    gateway::{self, Gateway, Profile},
+    gateway::{self, BuildProfile, RunningGateway},
     shell,
 };
 
@@ -93,62 +93,66 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = shell::root().join("target").join("conform");
     if args.sdk_only {
-        return if sdk::check(&folder) { Ok(()) } else { bail!("the vendors' types refuse requests of ours") };
+        return if sdk::check(&folder) { Ok(()) } else { bail!("the vendors' SDK types reject some of our requests") };
     }
     let logs = folder.join("logs");
     fs::create_dir_all(&logs)?;
     if args.openai_only {
-        let binary = args.binary.clone().map_or_else(|| gateway::build(Profile::Debug), Ok)?;
-        let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
+        let binary = args.binary.clone().map_or_else(|| gateway::build(BuildProfile::Debug), Ok)?;
+        let scene = openai::OpenAiEnvironment { folder: &folder, binary: &binary, logs: &logs, records: args.record };
         let results = openai::check(scene);
-        return if results.contains(&false) { bail!("official clients are not content") } else { Ok(()) };
+        return if results.contains(&false) { bail!("checks with the official OpenAI clients failed") } else { Ok(()) };
     }
-    let clients = install::GENERATIONS.iter().map(|generation| install::install(generation, &folder, &logs));
-    let clients = clients.collect::<Result<Vec<Client>>>()?;
+    let clients = install::VERSIONS.iter().map(|generation| install::install(generation, &folder, &logs));
+    let clients = clients.collect::<Result<Vec<OpenClawClient>>>()?;
     if args.install_only {
         return Ok(());
     }
-    let binary = args.binary.clone().map_or_else(|| gateway::build(Profile::Debug), Ok)?;
+    let binary = args.binary.clone().map_or_else(|| gateway::build(BuildProfile::Debug), Ok)?;
     if args.skills_only {
         let results = check_skills(&clients, &binary);
-        return if results.contains(&false) { bail!("skills are judged differently") } else { Ok(()) };
+        return if results.contains(&false) {
+            bail!("OpenClaw and Homard report different skill states")
+        } else {
+            Ok(())
+        };
     }
     if args.plugins_only {
         let results = check_plugins(&clients, &binary);
-        return if results.contains(&false) { bail!("plugins of OpenClaw do not work") } else { Ok(()) };
+        return if results.contains(&false) { bail!("checks of OpenClaw's plugins failed") } else { Ok(()) };
     }
     if args.schema_only {
-        let newest = clients.last().context("there is no client")?;
+        let newest = clients.last().context("no client is installed")?;
         return schema::of_tests(&folder, &newest.node, &logs);
     }
-    let mut table = Table::default();
-    let ground = Ground { folder: &folder, logs: &logs, binary: &binary, args };
+    let mut table = ConformTable::default();
+    let ground = ConformEnvironment { folder: &folder, logs: &logs, binary: &binary, args };
     check_rows(&clients, &ground, &mut table)?;
     let mut results: Vec<bool> = table.rows.values().flatten().map(|cell| cell.why.is_none()).collect();
     if let Some(newest) = clients.last() {
         let result = schema::check(&folder, &newest.node, &logs.join("frames.jsonl"));
-        results.push(tell(&"frame", "published schema", newest, &result));
+        results.push(print_row(&"frame", "published schema", newest, &result));
     }
     if args.row.is_empty() {
         if let Some(newest) = clients.last() {
             let result = schema::of_tests(&folder, &newest.node, &logs);
-            results.push(tell(&"frame", "published schema, own tests", newest, &result));
+            results.push(print_row(&"frame", "published schema, own tests", newest, &result));
         }
         let config = json!({"agents": {"defaults": {"model": {"primary": "homard/demo"}}}});
         // The newer version keeps its sessions in a database of its own.
-        for client in clients.iter().filter(|client| matches!(client.protocol, Protocol::Three)) {
+        for client in clients.iter().filter(|client| matches!(client.protocol, ProtocolVersion::Three)) {
             let result = state::check(client, &binary, &config);
-            results.push(tell(&"state", "there and back", client, &result));
+            results.push(print_row(&"state", "state round trip", client, &result));
         }
         results.extend(check_skills(&clients, &binary));
         results.extend(check_plugins(&clients, &binary));
         results.push(sdk::check(&folder));
-        let scene = openai::Scene { folder: &folder, binary: &binary, logs: &logs, records: args.record };
+        let scene = openai::OpenAiEnvironment { folder: &folder, binary: &binary, logs: &logs, records: args.record };
         results.extend(openai::check(scene));
     }
     table.print(&clients);
     let failures = results.iter().filter(|passed| !**passed).count();
-    println!("what was said: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
+    println!("logs: {}", logs.strip_prefix(shell::root()).unwrap_or(&logs).display());
     if failures > 0 {
         bail!("{failures} of {} checks failed", results.len());
     }
@@ -157,31 +161,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// An installed OpenClaw, for use by other commands.
 #[derive(Debug)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledOpenClaw {
     pub(crate) version: &'static str,
     pub(crate) protocol: u8,
     pub(crate) node: PathBuf,
     pub(crate) script: PathBuf,
 }
 
-/// Installs all versions, unless that was done before.
-pub(crate) fn installed(logs: &Path) -> Result<Vec<Installed>> {
+/// Returns all tested versions of OpenClaw; installs those that are missing.
+pub(crate) fn installed(logs: &Path) -> Result<Vec<InstalledOpenClaw>> {
     let folder = shell::root().join("target").join("conform");
-    let clients = install::GENERATIONS.iter().map(|generation| install::install(generation, &folder, logs));
+    let clients = install::VERSIONS.iter().map(|generation| install::install(generation, &folder, logs));
     clients
         .map(|client| {
-            let Client { version, protocol, node, script, .. } = client?;
+            let OpenClawClient { version, protocol, node, script, .. } = client?;
             let protocol = match protocol {
-                Protocol::Three => 3,
-                Protocol::Four => 4,
+                ProtocolVersion::Three => 3,
+                ProtocolVersion::Four => 4,
             };
-            Ok(Installed { version, protocol, node, script })
+            Ok(InstalledOpenClaw { version, protocol, node, script })
         })
         .collect()
 }
 
 /// Environment of all rows.
-struct Ground<'a> {
+struct ConformEnvironment<'a> {
     folder: &'a Path,
     logs: &'a Path,
     binary: &'a Path,
@@ -189,20 +193,20 @@ struct Ground<'a> {
 }
 
 /// Result of a row with a client.
-struct Cell {
+struct ConformCell {
     version: &'static str,
     why: Option<String>,
 }
 
 /// Results of all rows.
 #[derive(Default)]
-struct Table {
-    rows: BTreeMap<(u8, &'static str), Vec<Cell>>,
+struct ConformTable {
+    rows: BTreeMap<(u8, &'static str), Vec<ConformCell>>,
 }
 
-impl Table {
+impl ConformTable {
     /// Prints a line for each row, and a column for each client.
-    fn print(&self, clients: &[Client]) {
+    fn print(&self, clients: &[OpenClawClient]) {
         print!("\n{:>5}  {:<30}", "row", "what");
         clients.iter().for_each(|client| print!(" {:<10}", client.version));
         println!();
@@ -214,7 +218,7 @@ impl Table {
                 print!(" {word:<10}");
             }
             println!();
-            for Cell { version, why } in cells {
+            for ConformCell { version, why } in cells {
                 if let Some(why) = why {
                     println!("{:>9} {version}: {why}", "");
                 }
@@ -225,30 +229,30 @@ impl Table {
 
 /// Runs every selected row with every selected client. Each client has a gateway of its own, which serves that client's
 /// Control UI.
-fn check_rows(clients: &[Client], ground: &Ground<'_>, table: &mut Table) -> Result<()> {
-    let Ground { folder, logs, binary, args } = *ground;
-    let is_meant = |row: &&rows::Row| args.row.is_empty() || args.row.iter().any(|name| row.is_meant(name));
-    let meant: Vec<&rows::Row> = rows::ROWS.iter().filter(is_meant).collect();
-    ensure!(!meant.is_empty(), "no row is called {:?}", args.row);
-    let node = clients.last().map(|client| client.node.clone()).context("there is no client")?;
-    let stage = Stage::install(folder);
+fn check_rows(clients: &[OpenClawClient], ground: &ConformEnvironment<'_>, table: &mut ConformTable) -> Result<()> {
+    let ConformEnvironment { folder, logs, binary, args } = *ground;
+    let is_meant = |row: &&rows::ChecklistRow| args.row.is_empty() || args.row.iter().any(|name| row.is_selected(name));
+    let meant: Vec<&rows::ChecklistRow> = rows::ROWS.iter().filter(is_meant).collect();
+    ensure!(!meant.is_empty(), "no row matches {:?}", args.row);
+    let node = clients.last().map(|client| client.node.clone()).context("no client is installed")?;
+    let stage = BrowserAutomation::install(folder);
     let record = logs.join("frames.jsonl");
     fs::write(&record, "")?;
     let mut count = 0;
-    let clients: Vec<&Client> =
+    let clients: Vec<&OpenClawClient> =
         clients.iter().filter(|client| args.client.as_ref().is_none_or(|version| client.version == version)).collect();
     for client in &clients {
-        let model = Model::start(puppet::says)?;
+        let model = RuleModel::start(model_rule::answer)?;
         let mut config = model.config();
         config["gateway"] = json!({"controlUi": {"root": client.package().join("dist").join("control-ui")}});
-        let gateway = Gateway::start(binary, &config, &logs.join(format!("gateway-{}.log", client.version)))?;
+        let gateway = RunningGateway::start(binary, &config, &logs.join(format!("gateway-{}.log", client.version)))?;
         let state = gateway.state();
         for row in &meant {
             count += 1;
             let (of, begun) = (meant.len() * clients.len(), Instant::now());
             print!("[{count}/{of}] {:>2} {:<30} {:<10} … ", row.number, row.what, client.version);
             io::stdout().flush()?;
-            let scene = Scene {
+            let scene = RowContext {
                 client,
                 port: gateway.port(),
                 state: &state,
@@ -261,25 +265,25 @@ fn check_rows(clients: &[Client], ground: &Ground<'_>, table: &mut Table) -> Res
             let why = (row.check)(&scene).err().map(|why| format!("{why:#}"));
             let verdict = why.as_ref().map_or_else(|| "pass".to_owned(), |why| format!("FAIL: {why}"));
             println!("{verdict} ({:.1} s)", begun.elapsed().as_secs_f64());
-            table.rows.entry((row.number, row.what)).or_default().push(Cell { version: client.version, why });
+            table.rows.entry((row.number, row.what)).or_default().push(ConformCell { version: client.version, why });
         }
     }
     Ok(())
 }
 
 /// Compares the skills of every client with Homard's view of them; returns whether they are the same.
-fn check_skills(clients: &[Client], binary: &Path) -> Vec<bool> {
-    clients.iter().map(|client| tell(&"skill", "shipped skills", client, &skills::check(client, binary))).collect()
+fn check_skills(clients: &[OpenClawClient], binary: &Path) -> Vec<bool> {
+    clients.iter().map(|client| print_row(&"skill", "shipped skills", client, &skills::check(client, binary))).collect()
 }
 
 /// Loads plugins of the older client, whose API Homard implements; returns whether they work.
-fn check_plugins(clients: &[Client], binary: &Path) -> Vec<bool> {
-    let older = clients.iter().filter(|client| matches!(client.protocol, Protocol::Three));
-    older.map(|client| tell(&"plugin", "shipped plugins", client, &plugins::check(client, binary))).collect()
+fn check_plugins(clients: &[OpenClawClient], binary: &Path) -> Vec<bool> {
+    let older = clients.iter().filter(|client| matches!(client.protocol, ProtocolVersion::Three));
+    older.map(|client| print_row(&"plugin", "shipped plugins", client, &plugins::check(client, binary))).collect()
 }
 
 /// Prints a line of the table; returns whether the check passed.
-fn tell(row: &dyn Display, what: &str, client: &Client, result: &Result<()>) -> bool {
+fn print_row(row: &dyn Display, what: &str, client: &OpenClawClient, result: &Result<()>) -> bool {
     let verdict = match result {
         Ok(()) => "pass".to_owned(),
         Err(why) => format!("FAIL: {why:#}"),
@@ -289,9 +293,9 @@ fn tell(row: &dyn Display, what: &str, client: &Client, result: &Result<()>) -> 
 }
 
 /// Removes the results of an earlier run.
-fn fresh(folder: &Path) -> Result<()> {
+fn empty_folder(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
 }

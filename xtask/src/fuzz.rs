@@ -21,7 +21,7 @@ use crate::shell;
 
 /// A parser of external input.
 #[derive(Debug, Clone, Copy)]
-struct Target {
+struct FuzzTarget {
     name: &'static str,
     /// The package, without `homard-`.
     package: &'static str,
@@ -33,31 +33,37 @@ struct Target {
     batch: u64,
 }
 
-const TARGETS: [Target; 6] = [
-    Target {
+const TARGETS: [FuzzTarget; 6] = [
+    FuzzTarget {
         name: "wire",
         package: "providers",
         binary: "corpus",
         test: "a_damaged_stream_ends_exactly_once::",
         batch: 1_000,
     },
-    Target {
+    FuzzTarget {
         name: "frame",
         package: "gateway",
         binary: "homard_gateway",
         test: "fuzz::r50_fuzz_frame",
         batch: 200_000,
     },
-    Target {
+    FuzzTarget {
         name: "origin",
         package: "gateway",
         binary: "homard_gateway",
         test: "fuzz::r50_fuzz_origin",
         batch: 500_000,
     },
-    Target { name: "host", package: "gateway", binary: "homard_gateway", test: "fuzz::r50_fuzz_host", batch: 500_000 },
-    Target { name: "ip", package: "gateway", binary: "homard_gateway", test: "fuzz::r50_fuzz_ip", batch: 500_000 },
-    Target {
+    FuzzTarget {
+        name: "host",
+        package: "gateway",
+        binary: "homard_gateway",
+        test: "fuzz::r50_fuzz_host",
+        batch: 500_000,
+    },
+    FuzzTarget { name: "ip", package: "gateway", binary: "homard_gateway", test: "fuzz::r50_fuzz_ip", batch: 500_000 },
+    FuzzTarget {
         name: "hostname",
         package: "tools",
         binary: "homard_tools",
@@ -67,9 +73,9 @@ const TARGETS: [Target; 6] = [
 ];
 
 /// Time limit of a batch, which takes about ten seconds.
-const PATIENCE: Duration = Duration::from_secs(900);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(900);
 /// Polling interval for its end.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// Arguments of `fuzz`.
 #[derive(Debug, clap::Args)]
@@ -100,13 +106,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn fuzz(target: &Target, args: &Args) -> Result<()> {
+fn fuzz(target: &FuzzTarget, args: &Args) -> Result<()> {
     let binary = build(target)?;
     let test = format!("{}{}", target.test, args.wire.as_deref().unwrap_or_default());
     let tests = tests(target, &binary, &test)?;
     if tests == 0 {
         let corpus = shell::root().join("crates/providers/tests/corpus");
-        bail!("no recorded stream is of this wire; the wires are the folders of {}", corpus.display());
+        bail!("no recorded stream of this wire; the wires are the directories of {}", corpus.display());
     }
     let rounds = if target.name == "wire" { args.rounds } else { args.rounds.saturating_mul(100) };
     let started = Instant::now();
@@ -118,7 +124,7 @@ fn fuzz(target: &Target, args: &Args) -> Result<()> {
         done += count;
         let goal =
             limit.map_or_else(|| format!(" of {rounds}"), |limit| format!(" in {:?} of {limit:?}", elapsed(started)));
-        println!("{}: {done}{goal} rounds of {tests}: no panic, no hang, nothing let through", target.name);
+        println!("{}: {done}{goal} rounds of {tests}: no panic, no hang, no invalid input accepted", target.name);
     }
     Ok(())
 }
@@ -129,7 +135,7 @@ fn elapsed(started: Instant) -> Duration {
 }
 
 /// Builds the tests of a target and returns the path of the test binary.
-fn build(target: &Target) -> Result<PathBuf> {
+fn build(target: &FuzzTarget) -> Result<PathBuf> {
     // The whole workspace, because a single package has other features, and its dependencies would be rebuilt.
     let which: &[&str] = if target.name == "wire" { &["--test", "corpus"] } else { &["--lib"] };
     let args = [&["test", "--workspace"], which, &["--no-run", "--message-format", "json"]].concat();
@@ -142,13 +148,13 @@ fn build(target: &Target) -> Result<PathBuf> {
 }
 
 /// Returns the command that runs one test of the binary.
-fn command(target: &Target, binary: &PathBuf, test: &str) -> Command {
+fn command(target: &FuzzTarget, binary: &PathBuf, test: &str) -> Command {
     let mut command = Command::new(binary);
     command.arg(test).current_dir(shell::root().join("crates").join(target.package));
     command
 }
 
-fn tests(target: &Target, binary: &PathBuf, test: &str) -> Result<usize> {
+fn tests(target: &FuzzTarget, binary: &PathBuf, test: &str) -> Result<usize> {
     let listed = shell::output(command(target, binary, test).arg("--list"))?;
     Ok(String::from_utf8_lossy(&listed).lines().filter(|line| line.ends_with(": test")).count())
 }
@@ -163,16 +169,16 @@ fn batch(mut command: Command, from: u64, count: u64) -> Result<()> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if waited > PATIENCE {
-            child.kill().context("a batch hangs and cannot be stopped")?;
+        if waited > BATCH_TIMEOUT {
+            child.kill().context("a batch hangs and cannot be killed")?;
             child.wait()?;
-            bail!("seeds {from} to {} hang; this was said:\n{}", from + count, text(&mut said)?);
+            bail!("seeds {from} to {} hang; output:\n{}", from + count, text(&mut said)?);
         }
-        thread::sleep(LOOK);
-        waited += LOOK;
+        thread::sleep(POLL);
+        waited += POLL;
     };
     if !status.success() {
-        bail!("{}\nseeds {from} to {} found something", text(&mut said)?, from + count);
+        bail!("{}\nseeds {from} to {} failed", text(&mut said)?, from + count);
     }
     Ok(())
 }

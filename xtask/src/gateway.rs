@@ -23,14 +23,14 @@ use crate::shell;
 pub(crate) const TOKEN: &str = "token-of-a-gateway-on-loopback";
 
 /// Time limit until a gateway is ready.
-const PATIENCE: Duration = Duration::from_secs(15);
+const READY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Polling interval for readiness: well below the measured times.
 const POLL: Duration = Duration::from_micros(500);
 
 /// Build profile of the binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Profile {
+pub(crate) enum BuildProfile {
     /// As distributed
     Dist,
     /// As built by newcomers; faster to build
@@ -40,7 +40,7 @@ pub(crate) enum Profile {
     Debug,
 }
 
-impl Profile {
+impl BuildProfile {
     fn name(self) -> &'static str {
         match self {
             Self::Dist => "dist",
@@ -60,30 +60,30 @@ impl Profile {
 }
 
 /// Builds the binary and returns its path.
-pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
+pub(crate) fn build(profile: BuildProfile) -> Result<PathBuf> {
     shell::run(&mut shell::cargo(&["build", "--package", "homard", "--profile", profile.name()]))?;
     Ok(shell::target()?.join(profile.folder()).join("homard"))
 }
 
 /// Home of a gateway, in which it may be started more than once. Dropping it removes the state.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct GatewayHome {
     program: Vec<OsString>,
     folder: TempDir,
     log: PathBuf,
 }
 
-impl Home {
+impl GatewayHome {
     /// Creates a home for a gateway with this config. Its output goes to `log`.
     pub(crate) fn new(binary: &Path, config: &Value, log: &Path) -> Result<Self> {
-        let folder = tempfile::tempdir().context("cannot make a directory for the gateway's state")?;
+        let folder = tempfile::tempdir().context("cannot create a state directory for the gateway")?;
         let home = Self { program: vec![binary.as_os_str().to_owned()], folder, log: log.to_owned() };
         fs::create_dir(home.state()).and_then(|()| fs::write(home.state().join("homard.json"), config.to_string()))?;
         Ok(home)
     }
 
     /// Starts the gateway through another program that gets the command as its last arguments.
-    pub(crate) fn below(mut self, program: Vec<OsString>) -> Self {
+    pub(crate) fn started_by(mut self, program: Vec<OsString>) -> Self {
         self.program.splice(0..0, program);
         self
     }
@@ -96,17 +96,17 @@ impl Home {
 
 /// A running gateway. Dropping it kills the process.
 #[derive(Debug)]
-pub(crate) struct Gateway {
+pub(crate) struct RunningGateway {
     child: Child,
     port: u16,
     ready_after: Duration,
-    home: Rc<Home>,
+    home: Rc<GatewayHome>,
 }
 
-impl Gateway {
+impl RunningGateway {
     /// Starts a gateway with this config and waits until it is ready. Its output goes to `log`.
     pub(crate) fn start(binary: &Path, config: &Value, log: &Path) -> Result<Self> {
-        Self::start_at(Rc::new(Home::new(binary, config, log)?))
+        Self::start_at(Rc::new(GatewayHome::new(binary, config, log)?))
     }
 
     /// Kills it, and starts another one in the same home.
@@ -117,7 +117,7 @@ impl Gateway {
     }
 
     /// Starts a gateway in a home and waits until it is ready.
-    pub(crate) fn start_at(home: Rc<Home>) -> Result<Self> {
+    pub(crate) fn start_at(home: Rc<GatewayHome>) -> Result<Self> {
         let (folder, port) = (home.folder.path(), free_port()?);
         let log = File::create(&home.log).with_context(|| format!("cannot write {}", home.log.display()))?;
         let Some((program, args)) = home.program.split_first() else { bail!("nothing to start") };
@@ -140,10 +140,10 @@ impl Gateway {
     fn wait_until_ready(&mut self, start: Instant) -> Result<()> {
         while !is_ready(self.port) {
             if let Some(status) = self.child.try_wait()? {
-                bail!("the gateway ended before it was ready ({status}):\n{}", self.said());
+                bail!("the gateway exited before it was ready ({status}):\n{}", self.output());
             }
-            if start.elapsed() > PATIENCE {
-                bail!("the gateway did not answer GET /readyz with 200 within {PATIENCE:?}:\n{}", self.said());
+            if start.elapsed() > READY_TIMEOUT {
+                bail!("the gateway did not answer GET /readyz with 200 within {READY_TIMEOUT:?}:\n{}", self.output());
             }
             thread::sleep(POLL);
         }
@@ -171,12 +171,12 @@ impl Gateway {
     }
 
     /// Returns its output so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         fs::read_to_string(&self.home.log).unwrap_or_default()
     }
 }
 
-impl Drop for Gateway {
+impl Drop for RunningGateway {
     fn drop(&mut self) {
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
             eprintln!("cannot end the gateway (process {}): {error}", self.child.id());

@@ -11,14 +11,14 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// Programs, and the Debian packages that contain them.
-const NEEDED: [(&str, &str); 5] =
+const PREREQUISITES: [(&str, &str); 5] =
     [("bwrap", "bubblewrap"), ("git", "git"), ("perl", "perl"), ("setsid", "util-linux"), ("strace", "strace")];
 
 /// Installs what is missing, if this user may install packages. Tests whose prerequisites are still missing are
 /// skipped.
 pub(crate) fn run() {
     let missing: Vec<_> =
-        NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+        PREREQUISITES.iter().filter(|(program, _)| !is_installed(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return;
     }
@@ -71,7 +71,7 @@ fn node_version(program: &str) -> Option<[u32; 2]> {
 
 /// Installs packages of the system.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
-    if !is_there("apt-get") {
+    if !is_installed("apt-get") {
         bail!("{} must be installed with the system's packages", packages.join(" "));
     }
     let is_root = Path::new("/root").read_dir().is_ok();
@@ -93,6 +93,6 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
 }
 
 /// True if a program is installed.
-pub(crate) fn is_there(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     Command::new("sh").args(["-c", "command -v \"$1\" >/dev/null", "sh", program]).status().is_ok_and(|it| it.success())
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             host(&node)?;
             command.env("HOMARD_NODE", &node);
         }
-        None => drop(skipped.insert("the plugin host: no Node that is new enough".to_owned(), 1)),
+        None => drop(skipped.insert("the plugin host: no sufficiently recent version of Node was found".to_owned(), 1)),
     }
     command.args(&args.rest).stderr(Stdio::piped());
     if std::io::stderr().is_terminal() {
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             fs::read_to_string(shell::root().join(ALLOWED)).with_context(|| format!("cannot read {ALLOWED}"))?;
         let unexpected = unexpected(skipped.keys().map(String::as_str), &allowed);
         if !unexpected.is_empty() {
-            bail!("skipped, and not named in {ALLOWED}:\n  {}", unexpected.join("\n  "));
+            bail!("skipped, but not listed in {ALLOWED}:\n  {}", unexpected.join("\n  "));
         }
     }
     Ok(())

@@ -1,13 +1,13 @@
 //! `tidy`: checks project-specific rules.
 //!
-//! [`edges`] holds the table of allowed dependencies between crates, [`source`] the rules for files, [`size`] the list
+//! [`dependencies`] holds the table of allowed dependencies between crates, [`source`] the rules for files, [`size`] the list
 //! of the longest files and functions, which is informative and never fails. [`language`] counts words and names that
 //! hide what happens, and fails when a count grows. [`commits`] checks the messages of new commits, [`mutants`] that the
 //! seeded bugs apply, [`compatibility`] that the page on compatibility names existing tests.
 
 mod commits;
 mod compatibility;
-mod edges;
+mod dependencies;
 mod language;
 mod mutants;
 mod size;
@@ -27,13 +27,13 @@ const LISTED: usize = 10;
 
 /// A text file of the repository.
 #[derive(Debug)]
-struct File {
+struct SourceFile {
     /// Path relative to the root.
     path: PathBuf,
     text: String,
 }
 
-impl File {
+impl SourceFile {
     fn is_rust(&self) -> bool {
         self.path.extension().is_some_and(|ending| ending == "rs")
     }
@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<()> {
     let metadata = serde_json::from_slice(&metadata).context("cargo metadata did not write JSON")?;
     let files = read_files(&root)?;
 
-    let mut problems = edges::check(&metadata);
+    let mut problems = dependencies::check(&metadata);
     problems.extend(files.iter().flat_map(source::check));
     problems.extend(language::check(&files));
     problems.extend(commits::check(&root)?);
@@ -58,10 +58,7 @@ pub(crate) fn run() -> Result<()> {
         return Ok(());
     }
     problems.iter().for_each(|problem| println!("{problem}"));
-    bail!(
-        "{} untidy",
-        if problems.len() == 1 { "1 thing is".to_owned() } else { format!("{} things are", problems.len()) }
-    )
+    bail!("{} found", if problems.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", problems.len()) })
 }
 
 fn list(title: &str, mut sized: Vec<(usize, String)>) {
@@ -71,7 +68,7 @@ fn list(title: &str, mut sized: Vec<(usize, String)>) {
 }
 
 /// Returns every text file of the repository.
-fn read_files(root: &Path) -> Result<Vec<File>> {
+fn read_files(root: &Path) -> Result<Vec<SourceFile>> {
     // Test inputs of tools are not our source, whatever their names are.
     let is_ours =
         |path: &PathBuf| !path.components().any(|part| part.as_os_str() == "cases" || part.as_os_str() == "web");
@@ -80,11 +77,11 @@ fn read_files(root: &Path) -> Result<Vec<File>> {
 
 /// Reads a regular text file. Symlinks are not followed: a test case may link to an endless device. A file that is not
 /// text is skipped without an error.
-fn read_file(root: &Path, path: PathBuf) -> Option<File> {
+fn read_file(root: &Path, path: PathBuf) -> Option<SourceFile> {
     let place = root.join(&path);
     let is_file = fs::symlink_metadata(&place).is_ok_and(|found| found.is_file());
     let text = is_file.then(|| fs::read_to_string(place).ok()).flatten()?;
-    Some(File { path, text })
+    Some(SourceFile { path, text })
 }
 
 #[cfg(test)]

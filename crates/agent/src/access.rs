@@ -2,32 +2,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use homard_model::Spec;
+use homard_model::ModelSpec;
 use homard_proto::{AgentId, SessionKey, session::Record};
 
 use crate::{
-    policy::{Policy, Scopes, Subagent, by_model, resolve},
+    policy::{PolicyScopes, SubagentPolicy, ToolPolicy, by_model, resolve},
     profile::Agents,
-    tool::{Origin, Toolbox},
+    tool::{RunOrigin, Toolbox},
 };
 
 /// Tool policies of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolRules {
     /// For all agents.
-    pub global: Policy,
+    pub global: ToolPolicy,
     /// For all agents, by provider or model.
-    pub by_provider: BTreeMap<String, Policy>,
+    pub by_provider: BTreeMap<String, ToolPolicy>,
     /// For this agent.
-    pub agent: Policy,
+    pub agent: ToolPolicy,
     /// For this agent, by provider or model.
-    pub agent_by_provider: BTreeMap<String, Policy>,
+    pub agent_by_provider: BTreeMap<String, ToolPolicy>,
     /// Tools of this agent that non-owners may use besides their default tools.
     pub non_owner_allow: Vec<String>,
     /// For sandboxed sessions.
-    pub sandbox: Policy,
+    pub sandbox: ToolPolicy,
     /// For sub-agents.
-    pub subagent: Policy,
+    pub subagent: ToolPolicy,
     /// Maximum depth of sub-agents: `agents.defaults.subagents.maxSpawnDepth`. At least 1, which means that sub-agents
     /// start no others.
     pub max_depth: u32,
@@ -46,7 +46,7 @@ pub fn lineage(key: &SessionKey, record: &Record) -> Vec<SessionKey> {
 
 /// Returns the tools that its ancestors leave to a session: only tools that all of them have, and at the maximum depth
 /// no tools that start sub-agents. `None` for a session without a parent.
-pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &Origin) -> Option<BTreeSet<String>> {
+pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &RunOrigin) -> Option<BTreeSet<String>> {
     let above = lineage(key, record);
     let depth = u32::try_from(above.len()).unwrap_or(u32::MAX);
     let tools = |key: &SessionKey, depth: u32| {
@@ -62,7 +62,7 @@ pub fn ceiling(agents: &Agents, (key, record): (&SessionKey, &Record), origin: &
 
 impl ToolRules {
     /// Returns the allowed part of a toolbox. `place` is the sub-agent depth and whether the session is sandboxed.
-    pub(crate) fn apply(&self, all: &Toolbox, origin: &Origin, place: (u32, bool), spec: &Spec) -> Toolbox {
+    pub(crate) fn apply(&self, all: &Toolbox, origin: &RunOrigin, place: (u32, bool), spec: &ModelSpec) -> Toolbox {
         let specs = all.specs();
         let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let allowed = self.allowed(&names, origin, place, spec);
@@ -73,12 +73,12 @@ impl ToolRules {
     pub(crate) fn allowed(
         &self,
         names: &[&str],
-        origin: &Origin,
+        origin: &RunOrigin,
         (depth, is_sandboxed): (u32, bool),
-        spec: &Spec,
+        spec: &ModelSpec,
     ) -> BTreeSet<String> {
         let by = |policies| by_model(policies, &spec.provider, &spec.model).cloned().unwrap_or_default();
-        let mut scopes = Scopes {
+        let mut scopes = PolicyScopes {
             sender: origin.sender(),
             non_owner_allow: self.non_owner_allow.clone(),
             global: self.global.clone(),
@@ -86,13 +86,13 @@ impl ToolRules {
             agent: self.agent.clone(),
             agent_by_provider: by(&self.agent_by_provider),
             sandbox: is_sandboxed.then(|| self.sandbox.clone()),
-            ..Scopes::default()
+            ..PolicyScopes::default()
         };
         if depth > 0 {
             // A sub-agent has at most the tools of its parent, whose rules are these without the sub-agent rules.
             let spawner = resolve(&scopes, names).allowed;
             scopes.subagent =
-                Some(Subagent { depth, max_depth: self.max_depth, policy: self.subagent.clone(), spawner });
+                Some(SubagentPolicy { depth, max_depth: self.max_depth, policy: self.subagent.clone(), spawner });
         }
         resolve(&scopes, names).allowed
     }
@@ -106,7 +106,7 @@ mod tests {
     use homard_proto::SessionId;
     use serde_json::{Value, json};
 
-    use homard_model::{demo::Demo, roster::Roster};
+    use homard_model::{candidates::Candidates, demo::Demo};
 
     use super::*;
     use crate::{
@@ -114,10 +114,10 @@ mod tests {
         tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
     };
 
-    struct Named(&'static str);
+    struct NamedTool(&'static str);
 
     #[async_trait]
-    impl Tool for Named {
+    impl Tool for NamedTool {
         fn spec(&self) -> ToolSpec {
             ToolSpec { name: self.0.to_owned(), description: String::new(), parameters: json!({"type": "object"}) }
         }
@@ -133,13 +133,13 @@ mod tests {
 
     fn toolbox() -> Toolbox {
         let names = ["read", "write", "exec", "cron", "sessions_spawn"];
-        Toolbox::new(names.map(|name| Arc::new(Named(name)) as Arc<dyn Tool>))
+        Toolbox::new(names.map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>))
     }
 
     fn left(rules: &ToolRules, principal: &str, key: &str, provider: &str) -> Vec<String> {
-        let origin = Origin { principal: principal.to_owned(), ..Origin::default() };
+        let origin = RunOrigin { principal: principal.to_owned(), ..RunOrigin::default() };
         let key = SessionKey::parse(key, &AgentId::main()).unwrap();
-        let spec = Spec { provider: provider.to_owned(), model: "m".to_owned(), ..Spec::default() };
+        let spec = ModelSpec { provider: provider.to_owned(), model: "m".to_owned(), ..ModelSpec::default() };
         let depth = u32::from(key.is_subagent());
         rules.apply(&toolbox(), &origin, (depth, false), &spec).specs().iter().map(|spec| spec.name.clone()).collect()
     }
@@ -149,7 +149,9 @@ mod tests {
         let mut rules = ToolRules::default();
         assert_eq!(left(&rules, "owner", "main", "p"), ["cron", "exec", "read", "sessions_spawn", "write"]);
         rules.agent.deny = vec!["exec".to_owned()];
-        rules.by_provider.insert("small".to_owned(), Policy { allow: vec!["read".to_owned()], ..Policy::default() });
+        rules
+            .by_provider
+            .insert("small".to_owned(), ToolPolicy { allow: vec!["read".to_owned()], ..ToolPolicy::default() });
         assert_eq!(left(&rules, "owner", "main", "p"), ["cron", "read", "sessions_spawn", "write"]);
         assert_eq!(left(&rules, "owner", "main", "small"), ["read"]);
     }
@@ -178,14 +180,14 @@ mod tests {
         let denying = |id: &str, tool: &str| Profile {
             toolbox: toolbox(),
             rules: Some(ToolRules {
-                agent: Policy { deny: vec![tool.to_owned()], ..Policy::default() },
+                agent: ToolPolicy { deny: vec![tool.to_owned()], ..ToolPolicy::default() },
                 max_depth: 3,
                 ..ToolRules::default()
             }),
-            ..Profile::new(AgentId::normalize(id), Roster::alone(Arc::new(Demo::default())))
+            ..Profile::new(AgentId::normalize(id), Candidates::single(Arc::new(Demo::default())))
         };
         let agents = Agents::new(denying("main", "exec"), [denying("b", "write"), denying("c", "-")]);
-        let owner = Origin { principal: "owner".to_owned(), ..Origin::default() };
+        let owner = RunOrigin { principal: "owner".to_owned(), ..RunOrigin::default() };
         let left = |name: &str, starters: &[&str]| -> Vec<String> {
             let left = ceiling(&agents, (&key(name), &record(starters)), &owner).unwrap();
             left.into_iter().collect()

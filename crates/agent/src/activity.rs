@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use homard_proto::CallId;
 
-use crate::event::{Event, RunEvent};
+use crate::event::{RunEvent, TapeEvent};
 
 /// Why a session is busy while a message is queued.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,12 +51,12 @@ impl fmt::Display for Activity {
 }
 
 /// Returns the activity of a run with these events, and its start in milliseconds since the epoch.
-pub(crate) fn of(facts: &[Event]) -> (Activity, u64) {
+pub(crate) fn of(facts: &[TapeEvent]) -> (Activity, u64) {
     let mut tools: Vec<(&CallId, &str)> = Vec::new();
     let (mut activity, mut since) = (Activity::Preparing, facts.first().map_or(0, |fact| fact.at));
-    for Event { at, kind } in facts {
+    for TapeEvent { at, kind } in facts {
         let next = match kind {
-            RunEvent::Asking(asked) => Activity::Model(format!("{}/{}", asked.provider, asked.model)),
+            RunEvent::ModelRequested(asked) => Activity::Model(format!("{}/{}", asked.provider, asked.model)),
             RunEvent::Retrying { model, .. } => Activity::Retrying(model.clone()),
             RunEvent::Compacting => Activity::Compacting,
             RunEvent::ToolStarted { call, name, .. } => {
@@ -75,23 +75,23 @@ pub(crate) fn of(facts: &[Event]) -> (Activity, u64) {
             }
             RunEvent::Started { .. }
             | RunEvent::Assistant { .. }
-            | RunEvent::Switched { .. }
+            | RunEvent::CandidateFailed { .. }
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. } => Activity::Preparing,
-            RunEvent::Waited(_)
-            | RunEvent::Placed(_)
+            RunEvent::SlotWaited(_)
+            | RunEvent::DispositionChanged(_)
             | RunEvent::Busy(_)
             | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Absorbed { .. }
-            | RunEvent::Heard
-            | RunEvent::Discarded { .. }
+            | RunEvent::FirstToken
+            | RunEvent::AnswerDropped { .. }
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::Answering { .. }
-            | RunEvent::Rewound { .. }
+            | RunEvent::ModelChanged { .. }
+            | RunEvent::MessageReset { .. }
             | RunEvent::ToolProgress { .. }
-            | RunEvent::Hooked(_)
+            | RunEvent::HookDecision(_)
             | RunEvent::Block(_)
             | RunEvent::Withheld(_)
             | RunEvent::Ended(_) => continue,
@@ -109,7 +109,7 @@ mod tests {
     use std::sync::Arc;
 
     use homard_proto::{SessionId, message::ToolResult};
-    use homard_store::timeline::Asked;
+    use homard_store::timeline::ModelRequestSpan;
     use serde_json::Value;
 
     use super::*;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn told(kinds: &[RunEvent]) -> (String, u64) {
-        let facts: Vec<_> = (1..).zip(kinds).map(|(at, kind)| Event { at, kind: kind.clone() }).collect();
+        let facts: Vec<_> = (1..).zip(kinds).map(|(at, kind)| TapeEvent { at, kind: kind.clone() }).collect();
         let (activity, since) = of(&facts);
         (activity.to_string(), since)
     }
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn a_run_is_busy_with_what_began_last_and_has_not_ended() {
         let start = RunEvent::Started { session: SessionId::parse("s").unwrap() };
-        let asked = Asked { provider: "p".to_owned(), model: "m".to_owned(), ..Asked::default() };
-        let asking = RunEvent::Asking(Arc::new(asked));
+        let asked = ModelRequestSpan { provider: "p".to_owned(), model: "m".to_owned(), ..ModelRequestSpan::default() };
+        let asking = RunEvent::ModelRequested(Arc::new(asked));
         assert_eq!(told(std::slice::from_ref(&start)), ("preparing the next request".to_owned(), 1));
-        assert_eq!(told(&[start.clone(), asking.clone(), RunEvent::Heard]), ("waiting for p/m".to_owned(), 2));
+        assert_eq!(told(&[start.clone(), asking.clone(), RunEvent::FirstToken]), ("waiting for p/m".to_owned(), 2));
         let two = [start, asking, started("a", "exec"), started("b", "read")];
         assert_eq!(told(&two), ("running exec, read".to_owned(), 3));
         assert_eq!(told(&[&two[..], &[ended("a")]].concat()), ("running read".to_owned(), 3));

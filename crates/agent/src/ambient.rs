@@ -38,7 +38,7 @@ impl Ambient {
     pub fn now_ms(&self) -> u64 {
         match &*self.0 {
             Source::System => {
-                #[allow(clippy::disallowed_methods, reason = "this is the door")]
+                #[allow(clippy::disallowed_methods, reason = "the only access to the system clock and randomness")]
                 let now = SystemTime::now();
                 now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
             }
@@ -69,7 +69,7 @@ impl Ambient {
     /// Returns a random number.
     pub fn random(&self) -> u64 {
         match &*self.0 {
-            #[allow(clippy::disallowed_methods, reason = "this is the door")]
+            #[allow(clippy::disallowed_methods, reason = "the only access to the system clock and randomness")]
             Source::System => Uuid::new_v4().as_u64_pair().1,
             Source::Virtual { ids, .. } => ids.fetch_add(1, Ordering::Relaxed) + 1,
         }
@@ -78,7 +78,7 @@ impl Ambient {
     fn parsed<T>(&self, parse: impl Fn(&str) -> Option<T>, count: impl Fn(u64) -> String) -> T {
         loop {
             let text = match &*self.0 {
-                #[allow(clippy::disallowed_methods, reason = "this is the door")]
+                #[allow(clippy::disallowed_methods, reason = "the only access to the system clock and randomness")]
                 Source::System => Uuid::new_v4().to_string(),
                 Source::Virtual { ids, .. } => count(ids.fetch_add(1, Ordering::Relaxed) + 1),
             };

@@ -6,15 +6,15 @@ use homard_proto::{
     CallId, EntryId, RunId, SessionId,
     message::{Assistant, Message, ToolCall, ToolResult as Answered, Usage},
 };
-use homard_reply::{payload::Payload, sent::Withheld};
+use homard_reply::{payload::Payload, sent::WithheldText};
 pub use homard_store::{AbortReason, Failure, FailureKind, Outcome, timeline::TruncatedInput};
 use serde_json::Value;
 
-use crate::{activity::Busy, lane::inbox::Placed, tool::ToolResult};
+use crate::{activity::Busy, lane::inbox::Disposition, tool::ToolResult};
 
 /// An event and its time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct TapeEvent {
     /// Milliseconds since the epoch.
     pub at: u64,
     /// The event.
@@ -30,9 +30,9 @@ pub enum RunEvent {
         session: SessionId,
     },
     /// The run waited this long for a slot.
-    Waited(Duration),
+    SlotWaited(Duration),
     /// The queue disposition of the message changed since it was last reported to its sender.
-    Placed(Placed),
+    DispositionChanged(Disposition),
     /// The message has been queued for half a minute, because its session is busy with this.
     Busy(Arc<Busy>),
     /// The model gets a summary of these messages instead of their text, because the queue was full.
@@ -45,11 +45,11 @@ pub enum RunEvent {
         by: RunId,
     },
     /// A model request was sent. For the timeline; does not wake readers.
-    Asking(Arc<homard_store::timeline::Asked>),
+    ModelRequested(Arc<homard_store::timeline::ModelRequestSpan>),
     /// The first part of the model's answer arrived. Does not wake readers.
-    Heard,
+    FirstToken,
     /// The model's answer was discarded, and it or another candidate is asked again. Does not wake readers.
-    Discarded {
+    AnswerDropped {
         /// Reason.
         why: String,
         /// Token usage of the discarded answer.
@@ -70,14 +70,14 @@ pub enum RunEvent {
         delta: String,
     },
     /// Another model than the agent's primary one is asked from now on.
-    Answering {
+    ModelChanged {
         /// Provider.
         provider: String,
         /// Model.
         model: String,
     },
     /// Discards everything streamed so far for this assistant message; the request will be retried.
-    Rewound {
+    MessageReset {
         /// Ordinal of the assistant message in this run, from 0.
         message: u32,
     },
@@ -93,7 +93,7 @@ pub enum RunEvent {
         why: String,
     },
     /// A candidate failed or is in cooldown; the next one is tried.
-    Switched {
+    CandidateFailed {
         /// The candidate, as `provider/model`.
         from: String,
         /// Short reason, such as `rate_limit`.
@@ -136,10 +136,10 @@ pub enum RunEvent {
         shown: Option<Arc<Answered>>,
     },
     /// A hook made a decision.
-    Hooked(Arc<homard_hooks::Note>),
+    HookDecision(Arc<homard_hooks::HookNote>),
     /// A text of the model is not sent, because a tool of the run has already sent it to the same chat. Does not wake
     /// readers.
-    Withheld(Arc<Withheld>),
+    Withheld(Arc<WithheldText>),
     /// A compaction started.
     Compacting,
     /// A compaction is complete (stored).
@@ -165,23 +165,23 @@ pub enum RunEvent {
     /// A block of the reply was sent before the reply is complete.
     Block(Arc<Payload>),
     /// The run ended (stored). Always the last event, exactly once.
-    Ended(Arc<End>),
+    Ended(Arc<RunEnd>),
 }
 
 /// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct End {
+pub struct RunEnd {
     /// Outcome.
     pub outcome: Outcome,
     /// Replies for the user in order, without those sent as blocks.
     pub replies: Vec<Payload>,
     /// The complete reply for later requests; `None` if `replies` is complete. Differs for a run that sent blocks and
     /// for an absorbed message.
-    pub whole: Option<Vec<Payload>>,
+    pub complete_reply: Option<Vec<Payload>>,
     /// Parsed answer of a heartbeat; `None` for any other run and for a failed one.
     pub heartbeat: Option<HeartbeatAnswer>,
     /// Transcript entries with the model's reply to the user.
-    pub lines: Vec<EntryId>,
+    pub entries: Vec<EntryId>,
     /// Calls of client tools, returned to the sender.
     pub calls: Vec<ToolCall>,
     /// Provider and model that answered.
@@ -228,9 +228,9 @@ pub enum HeartbeatKind {
     },
 }
 
-impl End {
+impl RunEnd {
     /// Returns the complete reply.
     pub fn payloads(&self) -> &[Payload] {
-        self.whole.as_deref().unwrap_or(&self.replies)
+        self.complete_reply.as_deref().unwrap_or(&self.replies)
     }
 }

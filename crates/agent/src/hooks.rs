@@ -2,35 +2,35 @@
 
 use std::sync::Arc;
 
-pub(crate) use homard_hooks::Context;
-use homard_hooks::{Event, Hooks, Persist, Point};
+pub(crate) use homard_hooks::HookContext;
+use homard_hooks::{HookEvent, HookPoint, Hooks, ToolResultWrite};
 use homard_proto::{
     SessionId, SessionKey,
     message::{Block, Content, Message, ToolResult},
 };
 use serde_json::Value;
 
-use crate::{hub::Inbound, lane::slots::Class, profile::Profile};
+use crate::{hub::Inbound, lane::slots::RunClass, profile::Profile};
 
 /// Replacement for text that a hook rejected.
 const WITHHELD: &str = "[withheld by a hook]";
 
 /// Builds the hook context of a session.
-pub(crate) fn place(profile: &Profile, key: &SessionKey, session: Option<&SessionId>) -> Context {
-    Context {
+pub(crate) fn hook_context(profile: &Profile, key: &SessionKey, session: Option<&SessionId>) -> HookContext {
+    HookContext {
         agent_id: Some(key.agent().unwrap_or(&profile.id).to_string()),
         session_key: Some(key.to_string()),
         session_id: session.map(ToString::to_string),
         workspace_dir: Some(profile.home().clone()),
-        ..Context::default()
+        ..HookContext::default()
     }
 }
 
 /// Builds the hook context of a message and its run.
-pub(crate) fn place_of(profile: &Profile, session: Option<&SessionId>, inbound: &Inbound) -> Context {
+pub(crate) fn message_context(profile: &Profile, session: Option<&SessionId>, inbound: &Inbound) -> HookContext {
     let route = &inbound.route;
     let surface = route.channel.clone().unwrap_or_else(|| "webchat".to_owned());
-    Context {
+    HookContext {
         run_id: Some(inbound.run.to_string()),
         message_provider: Some(surface.clone()),
         channel: Some(surface.clone()),
@@ -41,7 +41,7 @@ pub(crate) fn place_of(profile: &Profile, session: Option<&SessionId>, inbound: 
         sender_id: Some(sender(inbound).to_owned()),
         message_id: message_id(inbound).map(str::to_owned),
         trigger: Some(trigger(inbound.class).to_owned()),
-        ..place(profile, &inbound.key, session)
+        ..hook_context(profile, &inbound.key, session)
     }
 }
 
@@ -52,43 +52,43 @@ pub(crate) fn sender(inbound: &Inbound) -> &str {
 
 /// Returns the message's id on its channel.
 pub(crate) fn message_id(inbound: &Inbound) -> Option<&str> {
-    inbound.post.as_ref().filter(|post| post.is_origin)?.reply_to.as_deref()
+    inbound.delivery.as_ref().filter(|post| post.is_origin)?.reply_to.as_deref()
 }
 
-fn trigger(class: Class) -> &'static str {
+fn trigger(class: RunClass) -> &'static str {
     match class {
-        Class::Main | Class::Nested | Class::Subagent => "user",
-        Class::Cron => "cron",
-        Class::Heartbeat => "heartbeat",
+        RunClass::Main | RunClass::Nested | RunClass::Subagent => "user",
+        RunClass::Cron => "cron",
+        RunClass::Heartbeat => "heartbeat",
     }
 }
 
 /// Returns a tool's result to store, after hooks.
 pub(crate) async fn persist(
     hooks: &Hooks,
-    place: &Context,
+    place: &HookContext,
     shown: Arc<ToolResult>,
     is_synthetic: bool,
 ) -> Arc<ToolResult> {
-    if !hooks.has(Point::ToolResultPersist) && !hooks.has(Point::BeforeMessageWrite) {
+    if !hooks.has(HookPoint::ToolResultPersist) && !hooks.has(HookPoint::BeforeMessageWrite) {
         return shown;
     }
     let mut message = Message::ToolResult((*shown).clone());
-    if hooks.has(Point::ToolResultPersist) {
-        let event = Event::ToolResultPersist(Persist {
+    if hooks.has(HookPoint::ToolResultPersist) {
+        let event = HookEvent::ToolResultPersist(ToolResultWrite {
             tool_name: shown.tool_name.clone(),
             tool_call_id: shown.tool_call_id.clone(),
             message: as_value(&message),
             is_synthetic,
         });
-        let place = Context {
+        let place = HookContext {
             tool_name: Some(shown.tool_name.clone()),
             tool_call_id: Some(shown.tool_call_id.clone()),
             ..place.clone()
         };
-        message = rewritten(message, hooks.ask(event, &place).await);
+        message = rewritten(message, hooks.call(event, &place).await);
     }
-    match write(hooks, place, message).await {
+    match before_write(hooks, place, message).await {
         Message::ToolResult(kept) if kept == *shown => shown,
         Message::ToolResult(kept) => Arc::new(kept),
         Message::User(_) | Message::Assistant(_) | Message::Other(_) => shown,
@@ -96,27 +96,27 @@ pub(crate) async fn persist(
 }
 
 /// Returns a message to store, after hooks.
-pub(crate) async fn write(hooks: &Hooks, place: &Context, message: Message) -> Message {
-    if !hooks.has(Point::BeforeMessageWrite) {
+pub(crate) async fn before_write(hooks: &Hooks, place: &HookContext, message: Message) -> Message {
+    if !hooks.has(HookPoint::BeforeMessageWrite) {
         return message;
     }
-    let event = Event::BeforeMessageWrite { message: as_value(&message) };
-    rewritten(message, hooks.ask(event, place).await)
+    let event = HookEvent::BeforeMessageWrite { message: as_value(&message) };
+    rewritten(message, hooks.call(event, place).await)
 }
 
 fn as_value(message: &Message) -> Value {
     serde_json::to_value(message).unwrap_or_default()
 }
 
-fn rewritten(message: Message, outcome: homard_hooks::Outcome) -> Message {
-    if outcome.refusal().is_some() {
+fn rewritten(message: Message, outcome: homard_hooks::HookOutcome) -> Message {
+    if outcome.block_reason().is_some() {
         return withheld(message);
     }
     let Some(wanted) = outcome.answer.message else { return message };
     match serde_json::from_value::<Message>(wanted) {
         Ok(wanted) if is_same_step(&message, &wanted) => wanted,
         Ok(_) => {
-            tracing::warn!("a hook wanted another kind of message, or other calls, in place of one; it stays as it is");
+            tracing::warn!("hook returned a message of another kind or with other tool calls; keeping the original");
             message
         }
         Err(error) => {

@@ -14,19 +14,19 @@ use homard_proto::{
         chat::{Attachment, SendParams},
     },
 };
-use homard_store::{Authority, Origin, Post, PromptMode, RunOverrides, Sender};
+use homard_store::{Authority, Origin, PromptMode, ReplyDelivery, RunOverrides, Sender};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use self::attachments::Attached;
+use self::attachments::Attachments;
 use crate::{
     command::{
-        Command, Inline, OWNER, Parsed,
-        queue::{Mode, Overrides},
+        Command, InlineQueue, OWNER, ParsedMessage,
+        queue::{QueueMode, QueueOverrides},
     },
+    delivery::plan::DeliveryRequest,
     hub::{Hub, Inbound},
-    lane::slots::Class,
-    post::plan::Wish,
+    lane::slots::RunClass,
     tool,
 };
 
@@ -77,7 +77,7 @@ const CHANNEL_ALIASES: [(&str, &str); 6] = [
 
 /// Builds an [`Inbound`] from the parameters of `agent`, or returns what is wrong with them.
 pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<Inbound, ErrorShape> {
-    let fingerprint = fingerprint(&params).map_err(|error| wrong(&error.to_string()))?;
+    let fingerprint = fingerprint(&params).map_err(|error| invalid(&error.to_string()))?;
     let AgentParams {
         message: said,
         idempotency_key: run,
@@ -112,7 +112,7 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         input_provenance,
     } = params;
     if said.trim().is_empty() {
-        return Err(wrong("message must not be blank"));
+        return Err(invalid("message must not be blank"));
     }
     let [replied, given] = [reply_channel, given].map(|raw| raw.map(|raw| channel(hub, &raw)).transpose());
     let given = replied?.or(given?);
@@ -121,9 +121,11 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     let attached = attached(hub, principal, &key, (attachments, &run)).await?;
     let (to, account) = (reply_to.or(to), reply_account_id.or(account_id));
     let route = Route::new(given.as_deref(), to.as_deref(), account.as_deref(), thread_id.as_deref());
-    let (route, post) = post(hub, &key, Wish { is_wanted: deliver == Some(true), route }, best_effort_deliver).await?;
-    let class = Class::choose(lane.as_deref(), &key);
-    let Parsed { command, text, .. } = hub.rules().read(principal, said.trim());
+    let (route, post) =
+        plan_delivery(hub, &key, DeliveryRequest { is_wanted: deliver == Some(true), route }, best_effort_deliver)
+            .await?;
+    let class = RunClass::choose(lane.as_deref(), &key);
+    let ParsedMessage { command, text, .. } = hub.rules().parse(principal, said.trim());
     let mut message = message(hub, &run, command.as_ref(), (said.trim(), text));
     attached.attach_to(&mut message);
     if let Some(provenance) = input_provenance {
@@ -131,14 +133,14 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
     }
     let profile = hub.agents().of(key.agent());
     let overrides = RunOverrides {
-        model: profile.checked_model(provider.as_deref(), model.as_deref()).map_err(|why| wrong(&why))?,
+        model: profile.checked_model(provider.as_deref(), model.as_deref()).map_err(|why| invalid(&why))?,
         prompt_mode: prompt_mode.as_deref().map(mode),
         without_bootstrap_files: bootstrap_context_mode.as_deref() == Some("lightweight"),
         without_message_tool: disable_message_tool == Some(true),
     };
     // A sandboxed session works in its sandbox workspace, wherever the request came from.
     let cwd = match &cwd {
-        Some(cwd) if !profile.sandboxing.holds(&key) => Some(working_dir(hub, cwd).await?),
+        Some(cwd) if !profile.sandboxing.is_sandboxed(&key) => Some(working_dir(hub, cwd).await?),
         Some(_) | None => None,
     };
     Ok(Inbound {
@@ -161,13 +163,13 @@ pub async fn agent(hub: &Hub, principal: &str, params: AgentParams) -> Result<In
         command,
         is_literal: false,
         route,
-        post,
+        delivery: post,
         queue: None,
         blocks: None,
         client_tools: Vec::new(),
         origin: None,
         sender: None,
-        words: None,
+        sender_text: None,
         cwd,
         authority: Authority::Full,
         overrides,
@@ -183,14 +185,14 @@ async fn attached(
     principal: &str,
     key: &SessionKey,
     (attachments, run): (Vec<Attachment>, &RunId),
-) -> Result<Attached, ErrorShape> {
+) -> Result<Attachments, ErrorShape> {
     if attachments.is_empty() {
-        return Ok(Attached::default());
+        return Ok(Attachments::default());
     }
     let profile = hub.agents().of(key.agent());
-    let asker = tool::Origin { principal: principal.to_owned(), ..tool::Origin::default() };
-    let is_open = profile.opens_workspace((&asker, key));
-    let folder = profile.setting.workspace.as_deref();
+    let asker = tool::RunOrigin { principal: principal.to_owned(), ..tool::RunOrigin::default() };
+    let is_open = profile.may_read_workspace((&asker, key));
+    let folder = profile.prompt.workspace.as_deref();
     let folder = folder.map(|workspace| InboundFolder::new(workspace, &folder_name(principal), is_open));
     attachments::open_all(attachments, folder, run.as_str()).await
 }
@@ -213,14 +215,14 @@ fn mode(word: &str) -> PromptMode {
 async fn working_dir(hub: &Hub, named: &str) -> Result<PathBuf, ErrorShape> {
     let path = PathBuf::from(named);
     if !path.is_absolute() {
-        return Err(wrong(&format!("cwd: \"{named}\" is not an absolute path")));
+        return Err(invalid(&format!("cwd: \"{named}\" is not an absolute path")));
     }
-    hub.rules().working_dirs.check(path).await.map_err(|why| wrong(&format!("cwd: {why}")))
+    hub.rules().working_dirs.check(path).await.map_err(|why| invalid(&format!("cwd: {why}")))
 }
 
 /// Builds an [`Inbound`] from the parameters of `chat.send`, or returns what is wrong with them.
 pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbound, ErrorShape> {
-    let wrong = |why: &str| wrong_in(SendParams::METHOD, why);
+    let wrong = |why: &str| invalid_in(SendParams::METHOD, why);
     let fingerprint = fingerprint(&params).map_err(|error| wrong(&error.to_string()))?;
     let came_from = params.route();
     let SendParams {
@@ -247,25 +249,25 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     }
     let thinking = thinking.as_deref().map(thinking_level).transpose()?;
     let named = agent_id.as_deref().map(|id| known_agent(hub, id, SendParams::METHOD)).transpose()?;
-    let key = keyed(hub, session_key.trim(), named.as_ref(), SendParams::METHOD)?;
+    let key = parse_key(hub, session_key.trim(), named.as_ref(), SendParams::METHOD)?;
     let attached = attached(hub, principal, &key, (attachments, &run)).await?;
     let is_literal = suppress_command_interpretation == Some(true);
-    let Parsed { command, inline, text } = if is_literal {
-        Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() }
+    let ParsedMessage { command, inline, text } = if is_literal {
+        ParsedMessage { command: None, inline: InlineQueue::Nothing, text: text.to_owned() }
     } else {
-        hub.rules().read(principal, text)
+        hub.rules().parse(principal, text)
     };
-    let (route, post) = match hub.post_back(&key, &came_from).filter(|_| deliver != Some(false)) {
+    let (route, post) = match hub.reply_delivery(&key, &came_from).filter(|_| deliver != Some(false)) {
         Some(post) => (came_from, Some(post)),
         None if deliver == Some(true) && came_from == Route::default() => {
-            let wish = Wish { is_wanted: true, route: came_from };
+            let wish = DeliveryRequest { is_wanted: true, route: came_from };
             // The sender reads the reply on its own connection, so delivery is best effort.
-            hub.plan_post(&key, &wish, true).await.map_err(|why| wrong(&why))?.map_or_else(Default::default, some)
+            hub.plan_delivery(&key, &wish, true).await.map_err(|why| wrong(&why))?.map_or_else(Default::default, some)
         }
         None => (came_from, None),
     };
-    let mode = queue_mode.as_deref().and_then(Mode::parse);
-    let asked = mode.map(|mode| Inline::Set(Overrides { mode: Some(mode), ..Overrides::default() }));
+    let mode = queue_mode.as_deref().and_then(QueueMode::parse);
+    let asked = mode.map(|mode| InlineQueue::Set(QueueOverrides { mode: Some(mode), ..QueueOverrides::default() }));
     let mut message = message(hub, &run, command.as_ref(), (said.trim(), text));
     attached.attach_to(&mut message);
     Ok(Inbound {
@@ -273,7 +275,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         principal: principal.to_owned(),
         method: SendParams::METHOD.to_owned(),
         fingerprint,
-        class: Class::choose(None, &key),
+        class: RunClass::choose(None, &key),
         key,
         session: None,
         message,
@@ -287,13 +289,13 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
         command,
         is_literal,
         route,
-        post,
-        queue: Some(if inline == Inline::Nothing { asked.unwrap_or_default() } else { inline }),
+        delivery: post,
+        queue: Some(if inline == InlineQueue::Nothing { asked.unwrap_or_default() } else { inline }),
         blocks: None,
         client_tools: Vec::new(),
         origin: None,
         sender: None,
-        words: None,
+        sender_text: None,
         cwd: None,
         authority: Authority::Full,
         overrides: RunOverrides::default(),
@@ -305,7 +307,7 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
 
 /// A message from a chat platform, from an authorized sender.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Arrived {
+pub struct ChannelMessage {
     /// The event that brought it. An event never leads to two runs.
     pub origin: Origin,
     /// Principal of the sender.
@@ -315,7 +317,7 @@ pub struct Arrived {
     /// Key of the session.
     pub key: SessionKey,
     /// Text as written.
-    pub words: String,
+    pub text: String,
     /// Attached pictures.
     pub pictures: Vec<Block>,
     /// Origin of the message and destination of its reply.
@@ -328,46 +330,50 @@ pub struct Arrived {
 
 /// Why a channel event cannot become a message.
 #[derive(Debug, thiserror::Error)]
-pub enum ArrivedError {
+pub enum ChannelMessageError {
     /// The channel's name cannot be part of a run id.
     #[error(transparent)]
     Channel(#[from] id::Error),
     /// The event has no unique fingerprint.
-    #[error("the event has no fingerprint: {0}")]
+    #[error("failed to compute the fingerprint of the event: {0}")]
     Fingerprint(#[from] serde_json::Error),
 }
 
 /// Builds an [`Inbound`] from a message of a chat platform. `told` builds the model's text from the sender's; a command
 /// is kept as written. Fails for a channel whose name cannot be part of a run id.
-pub fn arrived(hub: &Hub, arrived: Arrived, told: impl FnOnce(&str) -> String) -> Result<Inbound, ArrivedError> {
-    let Arrived { origin, principal, sender, key, words, pictures, route, message: said, at } = arrived;
+pub fn channel_message(
+    hub: &Hub,
+    arrived: ChannelMessage,
+    told: impl FnOnce(&str) -> String,
+) -> Result<Inbound, ChannelMessageError> {
+    let ChannelMessage { origin, principal, sender, key, text: words, pictures, route, message: said, at } = arrived;
     let run = run_of(&origin)?;
-    let Parsed { command, inline, text } = hub.rules().read(&principal, words.trim());
+    let ParsedMessage { command, inline, text } = hub.rules().parse(&principal, words.trim());
     let text = if command.is_some() { words.trim().to_owned() } else { told(&text) };
     let mut message = User::text(text, at);
     message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
     attachments::attach(&mut message, pictures);
-    let post = hub.post_back(&key, &route).map(|post| Post { reply_to: Some(said), ..post });
+    let post = hub.reply_delivery(&key, &route).map(|post| ReplyDelivery { reply_to: Some(said), ..post });
     Ok(Inbound {
         command,
         is_literal: false,
         queue: Some(inline),
         origin: Some(origin),
         sender: Some(sender),
-        words: Some(words),
+        sender_text: Some(words),
         route,
-        post,
+        delivery: post,
         ..Inbound::plain(run, (&principal, CHANNEL), key, message)
     })
 }
 
 /// True if this text is a command when the owner writes it.
 pub fn is_command(hub: &Hub, text: &str) -> bool {
-    hub.rules().read(OWNER, text.trim()).command.is_some()
+    hub.rules().parse(OWNER, text.trim()).command.is_some()
 }
 
 /// Returns the run id of an event: equal for equal events, so that a repeated event is a duplicate.
-fn run_of(origin: &Origin) -> Result<RunId, ArrivedError> {
+fn run_of(origin: &Origin) -> Result<RunId, ChannelMessageError> {
     Ok(RunId::parse(&format!("{}-{}", origin.channel, &fingerprint(origin)?[..32]))?)
 }
 
@@ -397,7 +403,7 @@ async fn resolve(
     let named = agent.map(|id| known_agent(hub, id, AgentParams::METHOD)).transpose()?;
     let default = named.clone().unwrap_or_else(|| hub.agents().default_id().clone());
     if let Some(text) = key.map(str::trim).filter(|key| !key.is_empty()) {
-        return keyed(hub, text, named.as_ref(), AgentParams::METHOD).map(|key| (key, None));
+        return parse_key(hub, text, named.as_ref(), AgentParams::METHOD).map(|key| (key, None));
     }
     match (named, id) {
         (Some(agent), _) => Ok((agent.main_session(), None)),
@@ -418,12 +424,12 @@ async fn resolve(
 }
 
 /// Parses a session key, with this agent if it names none. The key of another agent is rejected.
-fn keyed(hub: &Hub, text: &str, named: Option<&AgentId>, method: &str) -> Result<SessionKey, ErrorShape> {
+fn parse_key(hub: &Hub, text: &str, named: Option<&AgentId>, method: &str) -> Result<SessionKey, ErrorShape> {
     let key = SessionKey::parse(text, named.unwrap_or(hub.agents().default_id()))
-        .map_err(|error| wrong_in(method, &format!("sessionKey: {error}")))?;
+        .map_err(|error| invalid_in(method, &format!("sessionKey: {error}")))?;
     match (named, key.agent()) {
         (Some(named), Some(owner)) if named != owner => {
-            Err(wrong_in(method, &format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
+            Err(invalid_in(method, &format!("agent \"{named}\" does not match session key agent \"{owner}\"")))
         }
         (None, Some(owner)) => known_agent(hub, owner.as_str(), method).map(|_| key),
         _ => Ok(key),
@@ -434,7 +440,7 @@ fn known_agent(hub: &Hub, raw: &str, method: &str) -> Result<AgentId, ErrorShape
     let id = AgentId::normalize(raw);
     match hub.agents().get(&id) {
         Some(_) => Ok(id),
-        None => Err(wrong_in(method, &format!("unknown agent id \"{}\"", raw.trim()))),
+        None => Err(invalid_in(method, &format!("unknown agent id \"{}\"", raw.trim()))),
     }
 }
 
@@ -443,30 +449,30 @@ fn channel(hub: &Hub, raw: &str) -> Result<String, ErrorShape> {
     let name = raw.trim().to_lowercase();
     let alias = CHANNEL_ALIASES.iter().find(|(alias, _)| *alias == name);
     let name = alias.map_or(name.as_str(), |(_, channel)| channel);
-    let is_known = name.is_empty() || CHANNELS.contains(&name) || hub.manner(name).is_some();
-    if is_known { Ok(name.to_owned()) } else { Err(wrong(&format!("unknown channel: {name}"))) }
+    let is_known = name.is_empty() || CHANNELS.contains(&name) || hub.channel_traits(name).is_some();
+    if is_known { Ok(name.to_owned()) } else { Err(invalid(&format!("unknown channel: {name}"))) }
 }
 
 /// Plans the delivery of a reply. For the main session it is best effort by default, because the reply is also visible
 /// there.
-async fn post(
+async fn plan_delivery(
     hub: &Hub,
     key: &SessionKey,
-    wish: Wish,
+    wish: DeliveryRequest,
     is_best_effort: Option<bool>,
-) -> Result<(Route, Option<Post>), ErrorShape> {
+) -> Result<(Route, Option<ReplyDelivery>), ErrorShape> {
     let is_best_effort = is_best_effort.unwrap_or(key.is_main() || key.kind() == "global");
-    let planned = hub.plan_post(key, &wish, is_best_effort).await.map_err(|why| wrong(&why))?;
+    let planned = hub.plan_delivery(key, &wish, is_best_effort).await.map_err(|why| invalid(&why))?;
     Ok(planned.map_or_else(Default::default, some))
 }
 
-fn some((route, post): (Route, Post)) -> (Route, Option<Post>) {
+fn some((route, post): (Route, ReplyDelivery)) -> (Route, Option<ReplyDelivery>) {
     (route, Some(post))
 }
 
 /// Parses a thinking level.
 fn thinking_level(raw: &str) -> Result<String, ErrorShape> {
-    let unknown = || wrong(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), THINKING_LEVELS.join("|")));
+    let unknown = || invalid(&format!("unknown thinking level \"{}\" (use {})", raw.trim(), THINKING_LEVELS.join("|")));
     thinking(raw).map(str::to_owned).ok_or_else(unknown)
 }
 
@@ -484,11 +490,11 @@ pub fn thinking(word: &str) -> Option<&'static str> {
     THINKING_LEVELS.into_iter().find(|known| *known == level)
 }
 
-fn wrong(why: &str) -> ErrorShape {
-    wrong_in(AgentParams::METHOD, why)
+fn invalid(why: &str) -> ErrorShape {
+    invalid_in(AgentParams::METHOD, why)
 }
 
-fn wrong_in(method: &str, why: &str) -> ErrorShape {
+fn invalid_in(method: &str, why: &str) -> ErrorShape {
     ErrorShape::invalid(format!("invalid {method} params: {why}"))
 }
 
@@ -505,9 +511,9 @@ mod fingerprint_tests {
 
     use super::*;
 
-    struct Broken;
+    struct UnserializableValue;
 
-    impl Serialize for Broken {
+    impl Serialize for UnserializableValue {
         fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
             Err(S::Error::custom("broken"))
         }
@@ -516,6 +522,6 @@ mod fingerprint_tests {
     #[test]
     fn what_cannot_be_serialised_has_no_fingerprint() {
         assert_ne!(fingerprint(&"a").unwrap(), fingerprint(&"b").unwrap());
-        assert_eq!(fingerprint(&Broken).unwrap_err().to_string(), "broken");
+        assert_eq!(fingerprint(&UnserializableValue).unwrap_err().to_string(), "broken");
     }
 }

@@ -12,18 +12,18 @@ pub mod access;
 pub mod activity;
 pub mod ambient;
 pub mod approval;
+pub mod auto_reset;
+pub mod budget;
+pub mod channel_sender;
 pub mod command;
-pub mod courier;
 pub mod delivery;
 pub mod event;
 pub mod external;
-pub mod freshness;
 pub mod hub;
 pub mod intake;
 pub mod policy;
-pub mod post;
 pub mod profile;
-pub mod purse;
+pub mod reply_settings;
 pub mod routing;
 pub mod row;
 pub mod sandboxing;
@@ -34,14 +34,14 @@ pub mod task;
 pub mod tool;
 pub mod wire;
 
+mod compact_session;
 mod context;
-mod conversation;
-mod course;
+mod history;
 mod hooks;
 mod lane;
 mod replies;
 mod run;
-mod shorten;
+mod timeline;
 mod writer;
 
 pub use ambient::Ambient;
@@ -49,19 +49,19 @@ pub use context::{
     background::CommandOrigin,
     client_results,
     history::{ChannelLimits, HistoryLimits},
-    notes::spelled_out,
-    setting::{self, Setting},
+    notes::insert_notes,
+    prompt_config::{self, PromptConfig},
     shortening,
 };
-pub use event::{AbortReason, End, Event, Outcome, RunEvent};
+pub use event::{AbortReason, Outcome, RunEnd, RunEvent, TapeEvent};
 pub use homard_compact::prune::Settings as Pruning;
-pub use hub::{Hub, HubEvent, Inbound, Rules};
+pub use hub::{Hub, HubEvent, HubRules, Inbound};
 pub use lane::{
-    chores::{ChangeError, Deleted, InjectedMessage, Patch},
-    inbox::Placed,
-    slots::{Class, Load, Slots},
+    inbox::Disposition,
+    mutations::{ChangeError, DeletedSession, InjectedMessage, Patch},
+    slots::{PoolLoad, RunClass, Slots},
 };
 pub use profile::{Agents, Profile, ToolMode};
 pub use replies::payload_of;
-pub use run::{CUT, FLUSH, PLEA, guard::Bounds};
-pub use tape::{Cursor, Follower, Tape};
+pub use run::{CONTINUE_NUDGE, FLUSH_PROMPT, REPLY_NUDGE, guard::RunBounds};
+pub use tape::{Cursor, Subscriber, Tape};

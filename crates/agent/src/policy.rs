@@ -13,11 +13,11 @@ use std::{
 mod chain;
 mod names;
 
-pub use self::names::{known, knows};
+pub use self::names::{is_known, known};
 
 /// A predefined set of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Profile {
+pub enum ToolProfile {
     /// Status only.
     Minimal,
     /// Files and commands.
@@ -28,7 +28,7 @@ pub enum Profile {
     Full,
 }
 
-impl Profile {
+impl ToolProfile {
     /// Parses a profile name of the config.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
@@ -53,9 +53,9 @@ impl Profile {
 
 /// Rules of one scope. Entries are tool names, groups such as `group:fs`, plugin ids, or patterns with `*`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Policy {
+pub struct ToolPolicy {
     /// Base set.
-    pub profile: Option<Profile>,
+    pub profile: Option<ToolProfile>,
     /// The only tools that may be used; all if empty. A list with only unknown names allows nothing.
     pub allow: Vec<String>,
     /// Tools that may be used besides those of the profile.
@@ -64,33 +64,33 @@ pub struct Policy {
     pub deny: Vec<String>,
 }
 
-impl Policy {
+impl ToolPolicy {
     /// Checks the policy on its own; `path` is its location in the config, such as `tools`.
-    pub fn check(&self, path: &str) -> Option<Problem> {
-        (!self.allow.is_empty() && !self.also_allow.is_empty()).then(|| Problem {
+    pub fn check(&self, path: &str) -> Option<PolicyProblem> {
+        (!self.allow.is_empty() && !self.also_allow.is_empty()).then(|| PolicyProblem {
             path: format!("{path}.alsoAllow"),
-            what: "cannot stand beside allow; put its tools into allow, or use a profile with alsoAllow".to_owned(),
+            what: "cannot be combined with allow; add its tools to allow, or use a profile with alsoAllow".to_owned(),
         })
     }
 }
 
 /// A likely mistake in a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct PolicyProblem {
     /// Config key, such as `tools.allow`.
     pub path: String,
     /// The predicate: `names "exce", which …`.
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PolicyProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.path, self.what)
     }
 }
 
 /// Returns the policy for a model: the one for `provider/model`, else the one for the provider.
-pub fn by_model<'a>(policies: &'a BTreeMap<String, Policy>, provider: &str, model: &str) -> Option<&'a Policy> {
+pub fn by_model<'a>(policies: &'a BTreeMap<String, ToolPolicy>, provider: &str, model: &str) -> Option<&'a ToolPolicy> {
     let clean = |text: &str| text.trim().to_lowercase();
     let (provider, model) = (clean(provider), clean(model));
     let find = |name: &str| policies.iter().find(|(key, _)| clean(key) == name).map(|(_, policy)| policy);
@@ -101,7 +101,7 @@ pub fn by_model<'a>(policies: &'a BTreeMap<String, Policy>, provider: &str, mode
 
 /// Sender of the message that a run answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sender {
+pub enum SenderRole {
     /// The owner.
     Owner,
     /// The owner, through a connection without `operator.admin`.
@@ -113,47 +113,47 @@ pub enum Sender {
 
 /// Tool rules of a sub-agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Subagent {
+pub struct SubagentPolicy {
     /// Depth; the first sub-agent has 1.
     pub depth: u32,
     /// Depth from which on sub-agents start no others; at least 1.
     pub max_depth: u32,
     /// `tools.subagents.tools`.
-    pub policy: Policy,
+    pub policy: ToolPolicy,
     /// Tools of the parent: the sub-agent gets no others.
     pub spawner: BTreeSet<String>,
 }
 
 /// All inputs of a tool policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Scopes {
+pub struct PolicyScopes {
     /// Sender of the message.
-    pub sender: Sender,
+    pub sender: SenderRole,
     /// `nonOwnerAllow` of the agent: tools that non-owners may use besides their default tools, except owner-only
     /// tools.
     pub non_owner_allow: Vec<String>,
     /// `tools`.
-    pub global: Policy,
+    pub global: ToolPolicy,
     /// The entry of `tools.byProvider` that matches the model; see [`by_model`].
-    pub by_provider: Policy,
+    pub by_provider: ToolPolicy,
     /// `tools` of the agent.
-    pub agent: Policy,
+    pub agent: ToolPolicy,
     /// The entry of the agent's `tools.byProvider` that matches the model.
-    pub agent_by_provider: Policy,
+    pub agent_by_provider: ToolPolicy,
     /// `tools` of the group, or of the sender in it. Its `also_allow` grants non-owners additional tools, except
     /// owner-only tools.
-    pub group: Policy,
+    pub group: ToolPolicy,
     /// `tools.sandbox.tools`, if the whole session is sandboxed. Empty lists there have a meaning.
-    pub sandbox: Option<Policy>,
+    pub sandbox: Option<ToolPolicy>,
     /// Rules for a sub-agent, if this is one.
-    pub subagent: Option<Subagent>,
+    pub subagent: Option<SubagentPolicy>,
     /// Tools of plugins, by plugin id.
     pub plugins: BTreeMap<String, Vec<String>>,
 }
 
 /// Location of a list or profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
+pub enum PolicyScope {
     /// For all agents.
     Global,
     /// For all agents, by provider.
@@ -170,7 +170,7 @@ pub enum Scope {
     Subagent,
 }
 
-impl Scope {
+impl PolicyScope {
     /// Returns the config key.
     pub fn path(self) -> &'static str {
         match self {
@@ -187,7 +187,7 @@ impl Scope {
 
 /// Why a tool may not be used: the first rule that removes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rule {
+pub enum DenyRule {
     /// It is owner-only, and the sender is not the owner.
     OwnerOnly,
     /// It needs `operator.admin`, and the run was requested without that scope.
@@ -195,11 +195,11 @@ pub enum Rule {
     /// The sender is not the owner, and the agent does not grant it to non-owners.
     NonOwner,
     /// The profile in this scope does not contain it.
-    Profile(Scope, Profile),
+    Profile(PolicyScope, ToolProfile),
     /// An entry of `deny` in this scope matches it.
-    Denied(Scope, String),
+    Denied(PolicyScope, String),
     /// The `allow` in this scope does not contain it.
-    NotAllowed(Scope),
+    NotAllowed(PolicyScope),
     /// Not available to sub-agents.
     Subagent,
     /// Not available to sub-agents that cannot start others.
@@ -208,54 +208,54 @@ pub enum Rule {
     Spawner,
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for DenyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OwnerOnly => f.write_str("only the owner may use it"),
-            Self::AdminScope => f.write_str("the connection that asked for the run is without operator.admin"),
+            Self::AdminScope => f.write_str("the connection that requested the run lacks the scope operator.admin"),
             Self::NonOwner => {
-                write!(f, "only the owner may use it, unless {}.nonOwnerAllow names it", Scope::Agent.path())
+                write!(f, "only the owner may use it, unless {}.nonOwnerAllow names it", PolicyScope::Agent.path())
             }
             Self::Profile(scope, profile) => write!(
                 f,
-                "{}.profile is {}, which is without it; an alsoAllow beside it adds tools",
+                "{}.profile is {}, which does not include it; add it to alsoAllow next to the profile",
                 scope.path(),
                 profile.name()
             ),
-            Self::Denied(Scope::Sandbox, _) | Self::NotAllowed(Scope::Sandbox) => {
-                write!(f, "the sandbox is without it; {} says what it has", Scope::Sandbox.path())
+            Self::Denied(PolicyScope::Sandbox, _) | Self::NotAllowed(PolicyScope::Sandbox) => {
+                write!(f, "it is not allowed in the sandbox; see {}", PolicyScope::Sandbox.path())
             }
             Self::Denied(scope, entry) => write!(f, "{}.deny names {entry}", scope.path()),
             Self::NotAllowed(scope) => write!(f, "{}.allow does not name it", scope.path()),
-            Self::Subagent => f.write_str("sub-agents are without it"),
+            Self::Subagent => f.write_str("sub-agents may not use it"),
             Self::Leaf => f.write_str(
-                "sub-agents that start no others are without it; agents.defaults.subagents.maxSpawnDepth says which do",
+                "only sub-agents that can start others may use it; see agents.defaults.subagents.maxSpawnDepth",
             ),
-            Self::Spawner => f.write_str("whoever started this sub-agent may not use it either"),
+            Self::Spawner => f.write_str("the session that started this sub-agent may not use it"),
         }
     }
 }
 
 /// Result of a tool policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Resolved {
+pub struct ResolvedTools {
     /// Allowed tools.
     pub allowed: BTreeSet<String>,
     /// For each other tool, the rule that removed it.
-    pub because: BTreeMap<String, Rule>,
+    pub denied: BTreeMap<String, DenyRule>,
 }
 
 /// Decides which of these tools may be used. Every tool is in the result, under the name it was given.
-pub fn resolve(scopes: &Scopes, tools: &[&str]) -> Resolved {
-    let chain = chain::Chain::new(scopes, tools);
-    let mut resolved = Resolved::default();
+pub fn resolve(scopes: &PolicyScopes, tools: &[&str]) -> ResolvedTools {
+    let chain = chain::FilterChain::new(scopes, tools);
+    let mut resolved = ResolvedTools::default();
     for tool in tools {
         match chain.refuses(tool) {
             None => {
                 resolved.allowed.insert((*tool).to_owned());
             }
             Some(rule) => {
-                resolved.because.insert((*tool).to_owned(), rule);
+                resolved.denied.insert((*tool).to_owned(), rule);
             }
         }
     }

@@ -10,9 +10,9 @@ use std::{
 
 use homard_compact::{Settings, prune};
 use homard_model::{
-    Level, Spec,
-    retry::{self, Limits},
-    roster::Roster,
+    ModelSpec, ReasoningLevel,
+    candidates::Candidates,
+    retry::{self, RetryLimits},
 };
 use homard_proto::{AgentId, SessionKey};
 use homard_store::RunOverrides;
@@ -20,17 +20,17 @@ use homard_workspace::Starter;
 
 use crate::{
     access::ToolRules,
-    command::Levels,
-    context::setting::{Pictures, Setting},
-    delivery::Delivery,
-    run::guard::Bounds,
+    command::DefaultLevels,
+    context::prompt_config::{PictureSources, PromptConfig},
+    reply_settings::DeliverySettings,
+    run::guard::RunBounds,
     sandboxing::{self, SandboxView, Sandboxing, WorkspaceAccess},
     secrets::Secrets,
-    tool::{Origin, Toolbox},
+    tool::{RunOrigin, Toolbox},
 };
 
 /// Tools that change files. If the agent's workspace is read-only, sandboxed runs do not have them, as in OpenClaw.
-const CHANGES_FILES: [&str; 3] = ["write", "edit", "apply_patch"];
+const FILE_WRITE_TOOLS: [&str; 3] = ["write", "edit", "apply_patch"];
 /// The tool that sends messages to people.
 const MESSAGE_TOOL: &str = "message";
 
@@ -42,15 +42,15 @@ pub struct Profile {
     /// Display name.
     pub name: Option<String>,
     /// How it presents itself.
-    pub identity: Identity,
+    pub identity: AgentIdentity,
     /// Model candidates: the primary model and its fallbacks.
-    pub roster: Roster,
+    pub candidates: Candidates,
     /// Resolves the model chosen for a session.
-    pub choose: Choose,
+    pub resolve_model: ModelResolver,
     /// Models that may be chosen, as `provider/model`; empty if any may be.
-    pub offers: Arc<[String]>,
+    pub selectable_models: Arc<[String]>,
     /// Retry limits.
-    pub limits: Limits,
+    pub limits: RetryLimits,
     /// Maximum total retry time.
     pub retry_time: RetryTime,
     /// All tools of the agent.
@@ -66,25 +66,25 @@ pub struct Profile {
     /// True if commands are sandboxed in every session: `tools.exec.sandbox.mode` is not `full`.
     pub confines_commands: bool,
     /// Inputs of its system prompts.
-    pub setting: Setting,
+    pub prompt: PromptConfig,
     /// Time limit of a run; `None` for no limit.
     pub timeout: Option<Duration>,
     /// How several calls of one message are executed.
     pub tool_mode: ToolMode,
     /// True if the process ends with its run: no follow-up runs are started.
-    pub is_passing: bool,
+    pub is_one_shot: bool,
     /// Limits of a run.
-    pub bounds: Bounds,
+    pub bounds: RunBounds,
     /// Compaction settings.
     pub compaction: Settings,
     /// Pruning of old tool results in requests; `None` to disable it.
     pub pruning: Option<prune::Settings>,
     /// Reply delivery settings.
-    pub delivery: Delivery,
+    pub delivery: DeliverySettings,
     /// Secrets to mask.
     pub secrets: Secrets,
     /// Default thinking level; `None` for the model's own default.
-    pub thinking: Option<Level>,
+    pub thinking: Option<ReasoningLevel>,
     /// Default verbosity of tool output.
     pub verbose: Option<&'static str>,
     /// Default visibility of reasoning.
@@ -95,19 +95,19 @@ pub struct Profile {
 
 /// Resolves a model `provider/model` that was chosen for a session; it has no fallbacks of the agent. An error says why
 /// it is not available.
-pub type Choose = Arc<dyn Fn(&str) -> Result<Roster, String> + Send + Sync>;
+pub type ModelResolver = Arc<dyn Fn(&str) -> Result<Candidates, String> + Send + Sync>;
 
 impl Profile {
     /// An agent without tools, with the process's working directory and a time limit of ten minutes.
-    pub fn new(id: AgentId, roster: Roster) -> Self {
+    pub fn new(id: AgentId, roster: Candidates) -> Self {
         Self {
             id,
             name: None,
-            identity: Identity::default(),
-            roster,
-            choose: Arc::new(|name| Err(format!("there is no model {name}"))),
-            offers: Arc::default(),
-            limits: Limits::default(),
+            identity: AgentIdentity::default(),
+            candidates: roster,
+            resolve_model: Arc::new(|name| Err(format!("unknown model {name}"))),
+            selectable_models: Arc::default(),
+            limits: RetryLimits::default(),
             retry_time: RetryTime::default(),
             toolbox: Toolbox::default(),
             rules: None,
@@ -115,14 +115,14 @@ impl Profile {
             sandboxing: Sandboxing::default(),
             sandbox: None,
             confines_commands: false,
-            setting: Setting::default(),
+            prompt: PromptConfig::default(),
             timeout: Some(Duration::from_secs(600)),
             tool_mode: ToolMode::default(),
-            is_passing: false,
-            bounds: Bounds::default(),
+            is_one_shot: false,
+            bounds: RunBounds::default(),
             compaction: Settings::default(),
             pruning: None,
-            delivery: Delivery::default(),
+            delivery: DeliverySettings::default(),
             secrets: Secrets::default(),
             thinking: None,
             verbose: None,
@@ -132,10 +132,10 @@ impl Profile {
     }
 
     /// Returns the default levels of a session with this model.
-    pub(crate) fn levels(&self, spec: &Spec) -> Levels {
-        let own = if spec.thinking.is_empty() { Level::Off } else { Level::Low };
-        let Levels { verbose, reasoning, .. } = Levels::default();
-        Levels {
+    pub(crate) fn levels(&self, spec: &ModelSpec) -> DefaultLevels {
+        let own = if spec.thinking.is_empty() { ReasoningLevel::Off } else { ReasoningLevel::Low };
+        let DefaultLevels { verbose, reasoning, .. } = DefaultLevels::default();
+        DefaultLevels {
             thinking: self.thinking.unwrap_or(own).as_str(),
             verbose: self.verbose.unwrap_or(verbose),
             reasoning: self.reasoning.unwrap_or(reasoning),
@@ -143,13 +143,13 @@ impl Profile {
     }
 
     /// Returns the tools of a run with this model.
-    pub fn tools_for(&self, asked: (&Origin, &SessionKey), spec: &Spec) -> Toolbox {
+    pub fn tools_for(&self, asked: (&RunOrigin, &SessionKey), spec: &ModelSpec) -> Toolbox {
         self.tools_at(asked, u32::from(asked.1.is_subagent()), spec)
     }
 
     /// Like [`Self::tools_for`], with an explicit sub-agent depth. A sub-agent session has at least depth 1.
-    pub(crate) fn tools_at(&self, (origin, key): (&Origin, &SessionKey), depth: u32, spec: &Spec) -> Toolbox {
-        let is_sandboxed = self.sandboxing.holds(key);
+    pub(crate) fn tools_at(&self, (origin, key): (&RunOrigin, &SessionKey), depth: u32, spec: &ModelSpec) -> Toolbox {
+        let is_sandboxed = self.sandboxing.is_sandboxed(key);
         let tools = match &self.rules {
             Some(rules) => {
                 let depth = depth.max(u32::from(key.is_subagent()));
@@ -158,29 +158,29 @@ impl Profile {
             None => self.toolbox.clone(),
         };
         match is_sandboxed && self.sandboxing.access == WorkspaceAccess::Ro {
-            true => tools.only(|name| !CHANGES_FILES.contains(&name)),
+            true => tools.only(|name| !FILE_WRITE_TOOLS.contains(&name)),
             false => tools,
         }
     }
 
     /// True if a run may use files of the workspace outside of tool calls: in its prompt, and as media of its replies.
     /// The owner's runs may; others only if the agent grants them `read` ([`ToolRules::non_owner_allow`]).
-    pub fn opens_workspace(&self, asked: (&Origin, &SessionKey)) -> bool {
+    pub fn may_read_workspace(&self, asked: (&RunOrigin, &SessionKey)) -> bool {
         asked.0.is_owner() || self.tools_for(asked, self.spec()).has("read")
     }
 
     /// True if a run may cause URLs that it writes to be loaded: media of a reply, link previews. Requires the
     /// permission to use `web_fetch`, because a platform that loads a URL sends its content to that server.
-    pub fn loads_addresses(&self, (origin, key): (&Origin, &SessionKey)) -> bool {
+    pub fn may_load_urls(&self, (origin, key): (&RunOrigin, &SessionKey)) -> bool {
         let depth = u32::from(key.is_subagent());
-        let place = (depth, self.sandboxing.holds(key));
+        let place = (depth, self.sandboxing.is_sandboxed(key));
         self.rules.as_ref().is_none_or(|rules| !rules.allowed(&["web_fetch"], origin, place, self.spec()).is_empty())
     }
 
     /// Returns the agent as it works in a session: in a sandbox workspace if the session is sandboxed, else in the
     /// directory that the message asks for, if any.
     pub fn in_session(self: Arc<Self>, key: &SessionKey, cwd: Option<&PathBuf>) -> Arc<Self> {
-        if !self.sandboxing.holds(key) {
+        if !self.sandboxing.is_sandboxed(key) {
             return match cwd {
                 Some(cwd) => Arc::new(Self { workdir: cwd.clone(), ..Self::clone(&self) }),
                 None => self,
@@ -190,9 +190,9 @@ impl Profile {
         let workspace = self.sandboxing.directory((&self.id, key), &own);
         // For a sub-agent, `cwd` is the working directory of its parent session, which does not apply here.
         let workdir = cwd.filter(|_| !key.is_subagent()).unwrap_or(&workspace).clone();
-        let pictures = self.setting.pictures.clone().map(|pictures| Pictures { is_confined: true, ..pictures });
+        let pictures = self.prompt.pictures.clone().map(|pictures| PictureSources { is_confined: true, ..pictures });
         Arc::new(Self {
-            setting: Setting { workspace: Some(workspace), pictures, ..self.setting.clone() },
+            prompt: PromptConfig { workspace: Some(workspace), pictures, ..self.prompt.clone() },
             sandbox: Some(SandboxView { workspace: own, access: self.sandboxing.access }),
             workdir,
             ..Self::clone(&self)
@@ -201,7 +201,7 @@ impl Profile {
 
     /// Creates the working directory of a run if it does not exist. An error names the path and the reason. Blocks.
     pub(crate) fn make_workspace(&self) -> Result<(), String> {
-        let Some(workspace) = &self.setting.workspace else { return Ok(()) };
+        let Some(workspace) = &self.prompt.workspace else { return Ok(()) };
         let failed = |path: &Path, error: &dyn fmt::Display| {
             Err(format!("the workspace {} of agent {} cannot be used: {error}", path.display(), self.id))
         };
@@ -210,7 +210,7 @@ impl Profile {
         {
             return failed(workspace, &error);
         }
-        if let Err(error) = homard_workspace::make(workspace, Starter::Nothing) {
+        if let Err(error) = homard_workspace::create(workspace, Starter::FolderOnly) {
             return failed(workspace, &error);
         }
         let is_inside = || {
@@ -235,8 +235,8 @@ impl Profile {
         let RunOverrides { model, prompt_mode, without_bootstrap_files, without_message_tool } = overrides;
         let mut own = Self::clone(&self);
         own.run_model.clone_from(model);
-        own.setting.mode = *prompt_mode;
-        own.setting.is_without_files = *without_bootstrap_files;
+        own.prompt.mode = *prompt_mode;
+        own.prompt.omits_files = *without_bootstrap_files;
         if *without_message_tool {
             own.toolbox = own.toolbox.only(|name| name != MESSAGE_TOOL);
         }
@@ -250,25 +250,25 @@ impl Profile {
         let name = match (given(provider), given(model)) {
             (None, None) => return Ok(None),
             (Some(provider), None) => {
-                return Err(format!("provider \"{provider}\" without a model; name the model, too"));
+                return Err(format!("provider \"{provider}\" is given without a model; name the model as well"));
             }
             (Some(provider), Some(model)) if model.starts_with(&format!("{provider}/")) => model,
             (Some(provider), Some(model)) => format!("{provider}/{model}"),
             (None, Some(model)) => model,
         };
-        let roster = (self.choose)(&name).map_err(|why| format!("model \"{name}\" cannot be used: {why}"))?;
+        let roster = (self.resolve_model)(&name).map_err(|why| format!("model \"{name}\" cannot be used: {why}"))?;
         let spec = roster.first().spec();
         Ok(Some(format!("{}/{}", spec.provider, spec.model)))
     }
 
     /// Returns the agent's directory: its workspace, or its working directory if it has none.
     pub(crate) fn home(&self) -> &PathBuf {
-        self.setting.workspace.as_ref().unwrap_or(&self.workdir)
+        self.prompt.workspace.as_ref().unwrap_or(&self.workdir)
     }
 
     /// Returns the spec of the primary model.
-    pub fn spec(&self) -> &Spec {
-        self.roster.first().spec()
+    pub fn spec(&self) -> &ModelSpec {
+        self.candidates.first().spec()
     }
 }
 
@@ -295,7 +295,7 @@ impl Default for RetryTime {
 
 /// Public identity of an agent, as configured by its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Identity {
+pub struct AgentIdentity {
     /// Name.
     pub name: Option<String>,
     /// Emoji.

@@ -9,32 +9,32 @@ use homard_proto::{
 };
 use homard_reply::{
     label::{self, Style},
+    parse_stream::{self, ParseRules, ParsedReply},
     payload::{Kind, Payload},
-    sent::{Sent, Withheld},
-    shape::{self, Duty, Ending, Shaped, ToolFailure, Turn},
-    spoken::{self, Rules, Said},
+    sent::{SentTexts, WithheldText},
+    shape::{self, Expectation, ModelEnding, RunReplies, ShapedReplies, ToolFailure},
 };
 use serde_json::Value;
 
 use crate::{
-    event::{Event, RunEvent},
-    lane::slots::Class,
+    event::{RunEvent, TapeEvent},
+    lane::slots::RunClass,
     schedule::SCHEDULE,
 };
 
 /// Everything relevant for the replies of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    said: Vec<SaidMessage>,
-    thoughts: Vec<String>,
+    messages: Vec<SaidMessage>,
+    reasoning: Vec<String>,
     /// Calls of the last message: their names and arguments are known before their results.
     calls: Vec<(String, String, Value)>,
     failure: Option<ToolFailure>,
-    ending: Ending,
+    ending: ModelEnding,
     /// True if the last answer says that nothing needs attention.
-    pub(crate) is_quiet: bool,
+    pub(crate) is_heartbeat_ok: bool,
     delivered: Vec<Payload>,
-    sent: Sent,
+    sent: SentTexts,
     origin: Route,
 }
 
@@ -49,40 +49,40 @@ struct SaidMessage {
 }
 
 /// True if the sender must get a reply, even if the model prefers silence: a person in a direct conversation.
-pub(crate) fn is_answer_due(class: Class, principal: &str, key: &SessionKey) -> bool {
+pub(crate) fn is_answer_due(class: RunClass, principal: &str, key: &SessionKey) -> bool {
     let is_person = match class {
-        Class::Main => principal != SCHEDULE,
-        Class::Subagent | Class::Cron | Class::Nested | Class::Heartbeat => false,
+        RunClass::Main => principal != SCHEDULE,
+        RunClass::Subagent | RunClass::Cron | RunClass::Nested | RunClass::Heartbeat => false,
     };
     is_person && key.kind() != "group"
 }
 
 impl Replies {
     /// Collects the replies from a run's events.
-    pub(crate) fn of<'a>(facts: impl IntoIterator<Item = &'a Event>, origin: &Route) -> Self {
+    pub(crate) fn of<'a>(facts: impl IntoIterator<Item = &'a TapeEvent>, origin: &Route) -> Self {
         let mut replies = Self { origin: origin.clone(), ..Self::default() };
-        for Event { kind, .. } in facts {
+        for TapeEvent { kind, .. } in facts {
             match kind {
-                RunEvent::Assistant { entry, said } => replies.hear(entry, said),
-                RunEvent::ToolEnded { call, result, .. } => replies.note(call, result),
+                RunEvent::Assistant { entry, said } => replies.add_answer(entry, said),
+                RunEvent::ToolEnded { call, result, .. } => replies.add_result(call, result),
                 RunEvent::Block(block) => replies.delivered.push((**block).clone()),
                 RunEvent::Input(_) => replies.sent.next_input(),
                 RunEvent::Started { .. }
-                | RunEvent::Waited(_)
-                | RunEvent::Placed(_)
+                | RunEvent::SlotWaited(_)
+                | RunEvent::DispositionChanged(_)
                 | RunEvent::Busy(_)
                 | RunEvent::Summarized(_)
                 | RunEvent::Absorbed { .. }
                 | RunEvent::Text { .. }
                 | RunEvent::Thinking { .. }
-                | RunEvent::Answering { .. }
-                | RunEvent::Rewound { .. }
+                | RunEvent::ModelChanged { .. }
+                | RunEvent::MessageReset { .. }
                 | RunEvent::Retrying { .. }
-                | RunEvent::Switched { .. }
-                | RunEvent::Asking(_)
-                | RunEvent::Heard
-                | RunEvent::Discarded { .. }
-                | RunEvent::Hooked(_)
+                | RunEvent::CandidateFailed { .. }
+                | RunEvent::ModelRequested(_)
+                | RunEvent::FirstToken
+                | RunEvent::AnswerDropped { .. }
+                | RunEvent::HookDecision(_)
                 | RunEvent::Withheld(_)
                 | RunEvent::ToolStarted { .. }
                 | RunEvent::ToolProgress { .. }
@@ -95,18 +95,18 @@ impl Replies {
         replies
     }
 
-    fn hear(&mut self, entry: &EntryId, said: &Assistant) {
+    fn add_answer(&mut self, entry: &EntryId, said: &Assistant) {
         if said.stop_reason == StopReason::Error {
             return;
         }
         let read = read(said);
-        self.ending = if read.found.is_silent { Ending::Silence } else { Ending::Words };
-        self.is_quiet = read.found.is_heartbeat;
+        self.ending = if read.found.is_silent { ModelEnding::Silence } else { ModelEnding::Words };
+        self.is_heartbeat_ok = read.found.is_heartbeat;
         let payload = Payload::from(read);
         if !payload.is_empty() {
-            self.said.push(SaidMessage { entry: entry.clone(), input: self.sent.input(), payload });
+            self.messages.push(SaidMessage { entry: entry.clone(), input: self.sent.input(), payload });
         }
-        self.thoughts.extend(thoughts(said));
+        self.reasoning.extend(reasoning(said));
         self.calls =
             said.tool_calls().map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone())).collect();
         for call in said.tool_calls() {
@@ -116,22 +116,22 @@ impl Replies {
         }
     }
 
-    fn note(&mut self, call: &CallId, result: &ToolResult) {
+    fn add_result(&mut self, call: &CallId, result: &ToolResult) {
         self.sent.end(call, result.is_error);
         if !result.is_error {
             return;
         }
         let known = self.calls.iter().find(|(id, ..)| id == call.as_str());
         let arguments = known.map_or(&Value::Null, |(.., arguments)| arguments);
-        let matters = label::matters(&result.tool_name, arguments, None);
+        let matters = label::subjects(&result.tool_name, arguments, None);
         let label = label::summary(&result.tool_name, &matters, Style::Plain);
         self.failure = Some(ToolFailure { label, error: join_text(&result.content) });
     }
 
     /// Returns the transcript entries of the replies: all messages except withheld ones.
-    pub(crate) fn lines(&self) -> Vec<EntryId> {
+    pub(crate) fn entries(&self) -> Vec<EntryId> {
         let is_new = |said: &&SaidMessage| self.sent.repetition(&said.payload.text, said.input).is_none();
-        self.said.iter().filter(is_new).map(|said| said.entry.clone()).collect()
+        self.messages.iter().filter(is_new).map(|said| said.entry.clone()).collect()
     }
 
     /// Keeps only the blocks that were delivered.
@@ -145,7 +145,7 @@ impl Replies {
     }
 
     /// Returns what is left to send of a complete message, after what tools have sent.
-    pub(crate) fn left(&self, payload: Payload) -> Option<Payload> {
+    pub(crate) fn remaining(&self, payload: Payload) -> Option<Payload> {
         self.sent.withhold(payload, self.sent.input()).0
     }
 
@@ -165,33 +165,38 @@ impl Replies {
     }
 
     /// Marks that the run ended with calls for the client.
-    pub(crate) fn hand_over(&mut self) {
-        self.ending = Ending::Calls;
+    pub(crate) fn end_with_client_calls(&mut self) {
+        self.ending = ModelEnding::Calls;
     }
 
     /// True if the model asked not to reply.
     pub(crate) fn is_silent(&self) -> bool {
-        self.ending == Ending::Silence
+        self.ending == ModelEnding::Silence
     }
 
     /// Puts the replies in sending order. Also returns the withheld texts.
-    pub(crate) fn shape(self, error: Option<String>, shows_thoughts: bool, duty: Duty) -> (Shaped, Vec<Withheld>) {
+    pub(crate) fn shape(
+        self,
+        error: Option<String>,
+        shows_thoughts: bool,
+        duty: Expectation,
+    ) -> (ShapedReplies, Vec<WithheldText>) {
         let (mut said, mut withheld) = (Vec::new(), Vec::new());
-        for SaidMessage { input, payload, .. } in self.said {
+        for SaidMessage { input, payload, .. } in self.messages {
             let (left, repeated) = self.sent.withhold(payload, input);
             said.extend(left);
             withheld.extend(repeated);
         }
-        let shaped = shape::shape(Turn {
-            said,
+        let shaped = shape::shape(RunReplies {
+            messages: said,
             error,
             tools: Vec::new(),
-            reasoning: shows_thoughts.then(|| self.thoughts.join("\n\n")).filter(|thoughts| !thoughts.is_empty()),
+            reasoning: shows_thoughts.then(|| self.reasoning.join("\n\n")).filter(|thoughts| !thoughts.is_empty()),
             failure: self.failure,
             ending: self.ending,
             delivered: &self.delivered,
             is_answered: self.sent.is_answered(),
-            duty,
+            expectation: duty,
         });
         (shaped, withheld)
     }
@@ -202,18 +207,18 @@ pub fn payload_of(said: &Assistant) -> Payload {
     read(said).into()
 }
 
-fn read(said: &Assistant) -> Said {
+fn read(said: &Assistant) -> ParsedReply {
     read_text(&said.text(), &said.provider)
 }
 
 /// Parses a model's text. If a provider should mark its final answer and does not, the text is shown anyway.
-pub(crate) fn read_text(text: &str, provider: &str) -> Said {
-    let enforce_final = homard_model::writes_tags(provider);
-    let said = spoken::read(text, Rules { enforce_final });
-    if enforce_final && said.text.is_empty() { spoken::read(text, Rules::default()) } else { said }
+pub(crate) fn read_text(text: &str, provider: &str) -> ParsedReply {
+    let enforce_final = homard_model::uses_reasoning_tags(provider);
+    let said = parse_stream::parse_message(text, ParseRules { enforce_final });
+    if enforce_final && said.text.is_empty() { parse_stream::parse_message(text, ParseRules::default()) } else { said }
 }
 
-fn thoughts(said: &Assistant) -> impl Iterator<Item = String> {
+fn reasoning(said: &Assistant) -> impl Iterator<Item = String> {
     said.content.iter().filter_map(|block| match block {
         Block::Thinking(thinking) => Some(thinking.thinking.clone()).filter(|text| !text.trim().is_empty()),
         Block::Text(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_) => None,

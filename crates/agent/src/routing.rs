@@ -48,7 +48,7 @@ impl PeerKind {
 
 /// Counterpart of a conversation on a platform: a person, a group or a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Peer {
+pub struct ChannelPeer {
     /// Kind of the conversation.
     pub kind: PeerKind,
     /// Id on the platform.
@@ -57,7 +57,7 @@ pub struct Peer {
 
 /// A thread within a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Thread {
+pub enum ThreadId {
     /// A thread, by id.
     Thread(String),
     /// A topic of a forum, by number.
@@ -66,24 +66,24 @@ pub enum Thread {
 
 /// Origin of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct MessageOrigin {
     /// Account that received it.
     pub at: ChannelAccount,
     /// Conversation.
-    pub peer: Peer,
+    pub peer: ChannelPeer,
     /// Server of the channel.
     pub guild: Option<String>,
     /// Team of the channel.
     pub team: Option<String>,
     /// Thread in the conversation.
-    pub thread: Option<Thread>,
+    pub thread: Option<ThreadId>,
     /// True if the owner wrote it. Only a channel that authenticates the sender may set it.
     pub is_owner: bool,
 }
 
 /// Accounts that a binding applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Account {
+pub enum AccountFilter {
     /// The default account.
     Default,
     /// This account.
@@ -92,7 +92,7 @@ pub enum Account {
     Any,
 }
 
-impl Account {
+impl AccountFilter {
     /// Parses an account of the config: nothing is the default one, `*` is any.
     pub fn parse(text: Option<&str>) -> Self {
         match text.map(str::trim).unwrap_or_default() {
@@ -119,9 +119,9 @@ pub struct Binding {
     /// Platform.
     pub channel: String,
     /// Accounts.
-    pub account: Account,
+    pub account: AccountFilter,
     /// Conversation.
-    pub peer: Option<Peer>,
+    pub peer: Option<ChannelPeer>,
     /// Server.
     pub guild: Option<String>,
     /// Team.
@@ -159,7 +159,7 @@ impl DmScope {
 
 /// Routing configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Routes {
+pub struct RoutingTable {
     /// Bindings in the order of the config.
     pub bindings: Vec<Binding>,
     /// Agent if no binding matches.
@@ -172,7 +172,7 @@ pub struct Routes {
 
 /// The rule that selected the agent, most specific first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
+pub enum RouteRule {
     /// A binding for the conversation; in a thread, for the thread itself.
     Peer,
     /// A binding for the conversation of the thread.
@@ -191,7 +191,7 @@ pub enum Rule {
 
 /// Result of routing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Routed {
+pub struct RoutingResult {
     /// The agent.
     pub agent: AgentId,
     /// Key of the session.
@@ -203,17 +203,17 @@ pub struct Routed {
     /// accounts.
     pub is_contestable: bool,
     /// The rule that matched.
-    pub matched: Rule,
+    pub matched: RouteRule,
 }
 
 /// Selects the agent and the session of a message. Fails for names that cannot be part of a session key.
-pub fn route(routes: &Routes, origin: &Origin) -> Result<Routed, Error> {
+pub fn route(routes: &RoutingTable, origin: &MessageOrigin) -> Result<RoutingResult, Error> {
     route_spelled(routes, origin, 0)
 }
 
 /// Like [`route`], with another spelling of the peer in the key, for an origin whose key is used by a session of an
 /// earlier version: the first `forced` bytes of the peer's id are escaped. Every spelling is unique to this origin.
-pub fn route_spelled(routes: &Routes, origin: &Origin, forced: usize) -> Result<Routed, Error> {
+pub fn route_spelled(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> Result<RoutingResult, Error> {
     let channel = segment("channel", origin.at.channel())?;
     let account = segment("account id", origin.at.account())?;
     let fitting = routes.bindings.iter().filter(|binding| {
@@ -223,67 +223,67 @@ pub fn route_spelled(routes: &Routes, origin: &Origin, forced: usize) -> Result<
     let best = fitting.filter_map(|binding| Some((binding.rule(origin)?, binding))).min_by_key(|(rule, _)| *rule);
     let (agent, matched) = match best {
         Some((rule, binding)) => (&binding.agent, rule),
-        None => (&routes.default_agent, Rule::Default),
+        None => (&routes.default_agent, RouteRule::Default),
     };
     let parse = |rest: String| SessionKey::parse(&format!("agent:{agent}:{rest}"), agent);
-    let key = parse(rest(routes, origin, forced)?)?;
-    let old_key = old_rest(routes, origin).and_then(|rest| parse(rest).ok()).filter(|old| *old != key);
+    let key = parse(key_suffix(routes, origin, forced)?)?;
+    let old_key = old_key_suffix(routes, origin).and_then(|rest| parse(rest).ok()).filter(|old| *old != key);
     let is_contestable =
         origin.at.issuer() == IdIssuer::Peer && !routes.is_in_main(origin) && routes.linked(origin).is_none();
-    Ok(Routed { agent: agent.clone(), key, old_key, is_contestable, matched })
+    Ok(RoutingResult { agent: agent.clone(), key, old_key, is_contestable, matched })
 }
 
 impl Binding {
     /// True if the message comes from the binding's server and team, if it has any.
-    fn fits_place_of(&self, origin: &Origin) -> bool {
+    fn fits_place_of(&self, origin: &MessageOrigin) -> bool {
         let fits = |named: &Option<String>, found: &Option<String>| {
-            filled(named).is_none_or(|named| filled(found) == Some(named))
+            non_empty(named).is_none_or(|named| non_empty(found) == Some(named))
         };
         fits(&self.guild, &origin.guild) && fits(&self.team, &origin.team)
     }
 
     /// Returns how specific the binding is for this message; `None` if it is for another conversation.
-    fn rule(&self, origin: &Origin) -> Option<Rule> {
+    fn rule(&self, origin: &MessageOrigin) -> Option<RouteRule> {
         if let Some(peer) = &self.peer {
             return peer.rule(origin);
         }
-        Some(match (filled(&self.guild), filled(&self.team), &self.account) {
-            (Some(_), _, _) => Rule::Guild,
-            (None, Some(_), _) => Rule::Team,
-            (None, None, Account::Default | Account::Only(_)) => Rule::Account,
-            (None, None, Account::Any) => Rule::Channel,
+        Some(match (non_empty(&self.guild), non_empty(&self.team), &self.account) {
+            (Some(_), _, _) => RouteRule::Guild,
+            (None, Some(_), _) => RouteRule::Team,
+            (None, None, AccountFilter::Default | AccountFilter::Only(_)) => RouteRule::Account,
+            (None, None, AccountFilter::Any) => RouteRule::Channel,
         })
     }
 }
 
-impl Peer {
+impl ChannelPeer {
     /// Returns the rule by which a binding for this conversation matches.
-    fn rule(&self, origin: &Origin) -> Option<Rule> {
+    fn rule(&self, origin: &MessageOrigin) -> Option<RouteRule> {
         let (kind, id) = (origin.peer.kind, &origin.peer.id);
         if self.kind != kind {
             return None;
         }
         let own = match (&origin.thread, kind) {
-            (None, _) => return (self.id.trim() == id).then_some(Rule::Peer),
+            (None, _) => return (self.id.trim() == id).then_some(RouteRule::Peer),
             // The id of a thread with one person may be the id of another person.
             (Some(_), PeerKind::Direct) => None,
             // A program may give a thread the id of any group.
             (Some(_), PeerKind::Group | PeerKind::Channel) if origin.at.issuer() == IdIssuer::Peer => None,
-            (Some(Thread::Thread(thread)), PeerKind::Group | PeerKind::Channel) => Some(thread.trim().to_owned()),
-            (Some(Thread::Topic(topic)), PeerKind::Group | PeerKind::Channel) => {
+            (Some(ThreadId::Thread(thread)), PeerKind::Group | PeerKind::Channel) => Some(thread.trim().to_owned()),
+            (Some(ThreadId::Topic(topic)), PeerKind::Group | PeerKind::Channel) => {
                 Some(format!("{id}:topic:{}", topic.trim()))
             }
         };
         if own.as_deref() == Some(self.id.trim()) {
-            Some(Rule::Peer)
+            Some(RouteRule::Peer)
         } else {
-            (self.id.trim() == id).then_some(Rule::ParentPeer)
+            (self.id.trim() == id).then_some(RouteRule::ParentPeer)
         }
     }
 }
 
 /// Builds the part of the session key after the agent.
-fn rest(routes: &Routes, origin: &Origin, forced: usize) -> Result<String, Error> {
+fn key_suffix(routes: &RoutingTable, origin: &MessageOrigin, forced: usize) -> Result<String, Error> {
     if origin.peer.id.is_empty() {
         return Err(Error::Empty("peer id"));
     }
@@ -311,8 +311,8 @@ fn rest(routes: &Routes, origin: &Origin, forced: usize) -> Result<String, Error
     };
     let (word, id) = match &origin.thread {
         None => return Ok(base),
-        Some(Thread::Thread(id)) => ("thread", id),
-        Some(Thread::Topic(id)) => ("topic", id),
+        Some(ThreadId::Thread(id)) => ("thread", id),
+        Some(ThreadId::Topic(id)) => ("topic", id),
     };
     if id.is_empty() {
         return Err(Error::Empty("thread id"));
@@ -322,12 +322,12 @@ fn rest(routes: &Routes, origin: &Origin, forced: usize) -> Result<String, Error
 
 /// Builds that part as earlier versions did: ids trimmed and in lower case, without the account. `None` if an id has a
 /// colon, because the key could be that of a thread.
-fn old_rest(routes: &Routes, origin: &Origin) -> Option<String> {
-    let Origin { at, peer, thread, .. } = origin;
+fn old_key_suffix(routes: &RoutingTable, origin: &MessageOrigin) -> Option<String> {
+    let MessageOrigin { at, peer, thread, .. } = origin;
     let (word, thread) = match thread {
         None => ("", ""),
-        Some(Thread::Thread(id)) => (":thread:", id.as_str()),
-        Some(Thread::Topic(id)) => (":topic:", id.as_str()),
+        Some(ThreadId::Thread(id)) => (":thread:", id.as_str()),
+        Some(ThreadId::Topic(id)) => (":topic:", id.as_str()),
     };
     let id = Some(clean(&peer.id)).filter(|id| !id.is_empty() && !id.contains(':') && !thread.contains(':'))?;
     let person = || routes.linked(origin).unwrap_or_else(|| id.clone());
@@ -344,9 +344,9 @@ fn old_rest(routes: &Routes, origin: &Origin) -> Option<String> {
     Some(format!("{base}{word}{}", clean(thread)))
 }
 
-impl Routes {
+impl RoutingTable {
     /// Returns the name under which the sender of a direct message is linked.
-    fn linked(&self, origin: &Origin) -> Option<String> {
+    fn linked(&self, origin: &MessageOrigin) -> Option<String> {
         let sender = Some(origin.at.sender(&origin.peer.id));
         let is_theirs = |pattern: &SenderPattern| pattern.in_global_list(&origin.at) == sender;
         let named = self.identity_links.iter().filter(|(name, _)| !clean(name).is_empty());
@@ -359,7 +359,7 @@ impl Routes {
     }
 
     /// True if a message goes to its agent's main session.
-    fn is_in_main(&self, origin: &Origin) -> bool {
+    fn is_in_main(&self, origin: &MessageOrigin) -> bool {
         let shares_main = match self.dm_scope {
             DmScope::Main => true,
             DmScope::OwnerInMain => origin.is_owner,
@@ -373,7 +373,7 @@ fn clean(text: &str) -> String {
     text.trim().to_lowercase()
 }
 
-fn filled(text: &Option<String>) -> Option<&str> {
+fn non_empty(text: &Option<String>) -> Option<&str> {
     text.as_deref().map(str::trim).filter(|text| !text.is_empty())
 }
 

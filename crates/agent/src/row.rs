@@ -6,7 +6,7 @@ use homard_proto::{Generation, SessionKey, session::Record};
 use serde_json::{Map, Value, json};
 
 /// Fields of a record that this version only preserves, and that lists show.
-const CARRIED: [&str; 21] = [
+const PRESERVED_FIELDS: [&str; 21] = [
     "modelOverride",
     "providerOverride",
     "displayName",
@@ -35,6 +35,21 @@ pub fn newest_first((a_key, a): &(SessionKey, Arc<Record>), (b_key, b): &(Sessio
     b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key))
 }
 
+/// Builds the row of a session in the status report.
+pub fn status_row(key: &SessionKey, record: &Record, now: u64) -> Value {
+    let (total, window) = (record.total_tokens, record.context_tokens);
+    let used = total.zip(window.filter(|&window| window > 0));
+    json!({
+        "agentId": key.agent(), "key": key, "kind": key.kind(), "sessionId": record.session_id,
+        "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at),
+        "abortedLastRun": record.aborted_last_run, "thinkingLevel": record.thinking_level,
+        "inputTokens": record.input_tokens, "outputTokens": record.output_tokens, "totalTokens": total,
+        "remainingTokens": used.map(|(total, window)| window.saturating_sub(total)),
+        "percentUsed": used.map(|(total, window)| (total.saturating_mul(100) / window).min(999)),
+        "model": record.model, "contextTokens": window, "flags": [format!("id:{}", record.session_id)],
+    })
+}
+
 /// Builds the row of a session.
 pub fn session_row(key: &SessionKey, record: &Record, generation: Generation) -> Value {
     let mut row = Map::new();
@@ -59,7 +74,7 @@ pub fn session_row(key: &SessionKey, record: &Record, generation: Generation) ->
     put("outputTokens", json!(record.output_tokens));
     put("totalTokens", json!(record.total_tokens));
     put("abortedLastRun", json!(record.aborted_last_run));
-    for name in CARRIED {
+    for name in PRESERVED_FIELDS {
         put(name, record.extra.get(name).cloned().unwrap_or_default());
     }
     if generation == Generation::Four {

@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Files that a new sandbox workspace gets from the agent's workspace. Its memory is not among them.
-const SEEDED: [&str; 7] =
+const SEED_FILES: [&str; 7] =
     ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md", "BOOTSTRAP.md"];
 
 /// Maximum size of such a file.
-const LARGEST: u64 = 2 * 1024 * 1024;
+const MAX_SEED_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Characters of a key in its directory name. A digest distinguishes keys with equal prefixes.
-const READABLE: usize = 32;
+const KEY_PREFIX_CHARS: usize = 32;
 
 /// Which sessions are sandboxed: `agents.defaults.sandbox.mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -106,7 +106,7 @@ impl SandboxView {
 
 impl Sandboxing {
     /// True if a session is sandboxed.
-    pub fn holds(&self, key: &SessionKey) -> bool {
+    pub fn is_sandboxed(&self, key: &SessionKey) -> bool {
         match self.mode {
             SandboxMode::Off => false,
             SandboxMode::NonMain => !key.is_main(),
@@ -115,7 +115,7 @@ impl Sandboxing {
     }
 
     /// True if the sub-agents of this agent are sandboxed.
-    pub fn holds_subagents(&self) -> bool {
+    pub fn sandboxes_subagents(&self) -> bool {
         self.mode != SandboxMode::Off
     }
 
@@ -133,7 +133,7 @@ impl Sandboxing {
 /// Returns the directory name of a key: readable and unique.
 fn name_of(key: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let readable: String = key.chars().map(plain).take(READABLE).collect();
+    let readable: String = key.chars().map(plain).take(KEY_PREFIX_CHARS).collect();
     let digest: String = Sha256::digest(key).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{digest}", readable.trim_matches('-'))
 }
@@ -145,10 +145,10 @@ pub(crate) fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
     if directory == workspace {
         return Ok(());
     }
-    for name in SEEDED {
+    for name in SEED_FILES {
         let (from, to) = (workspace.join(name), directory.join(name));
         // A symbolic link could lead anywhere: only regular files are copied.
-        let is_plain = from.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= LARGEST);
+        let is_plain = from.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= MAX_SEED_BYTES);
         if !is_plain || to.symlink_metadata().is_ok() {
             continue;
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_mode_says_which_sessions_are_sandboxed() {
-        let holds = |mode, text: &str| Sandboxing { mode, ..Sandboxing::default() }.holds(&key(text));
+        let holds = |mode, text: &str| Sandboxing { mode, ..Sandboxing::default() }.is_sandboxed(&key(text));
         let all = ["main", "agent:main:telegram:direct:7", "agent:ops:main", "agent:main:subagent:u", "global"];
         assert_eq!(all.map(|text| holds(SandboxMode::Off, text)), [false; 5]);
         assert_eq!(all.map(|text| holds(SandboxMode::NonMain, text)), [false, true, false, true, true]);

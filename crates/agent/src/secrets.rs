@@ -17,7 +17,7 @@ use crate::tool::ToolResult;
 const MASK: &str = "[secret]";
 
 /// Minimum length of a secret; shorter values would match ordinary words.
-const SHORTEST: usize = 8;
+const MIN_SECRET_LEN: usize = 8;
 
 /// Characters that may be inserted into a secret without changing how it reads: programs break lines and group digits,
 /// and a reply can be spelled with blanks or invisible characters.
@@ -29,9 +29,9 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// Secret values. Clones are cheap; debug output shows none of them.
 #[derive(Clone, Default)]
-pub struct Secrets(Option<Arc<Patterns>>);
+pub struct Secrets(Option<Arc<SecretPatterns>>);
 
-struct Patterns {
+struct SecretPatterns {
     search: AhoCorasick,
     /// All spellings, sorted.
     spellings: Vec<String>,
@@ -40,7 +40,7 @@ struct Patterns {
 impl Secrets {
     /// Matches these values literally and in all encodings of `spellings`, regardless of case and `IGNORED` characters.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
-        let values = values.into_iter().filter(|value| value.len() >= SHORTEST);
+        let values = values.into_iter().filter(|value| value.len() >= MIN_SECRET_LEN);
         let patterns: BTreeSet<String> = values.flat_map(|value| spellings(&value)).collect();
         if patterns.is_empty() {
             return Self::default();
@@ -48,9 +48,9 @@ impl Secrets {
         // Leftmost-longest, so that a key is not half masked by a shorter one with the same prefix.
         let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns);
         match built {
-            Ok(search) => Self(Some(Arc::new(Patterns { search, spellings: patterns.into_iter().collect() }))),
+            Ok(search) => Self(Some(Arc::new(SecretPatterns { search, spellings: patterns.into_iter().collect() }))),
             Err(error) => {
-                tracing::error!(%error, "secrets cannot be looked for in what tools say");
+                tracing::error!(%error, "failed to build the secret filter; secrets in tool results are not masked");
                 Self::default()
             }
         }
@@ -59,7 +59,7 @@ impl Secrets {
     /// Masks secrets in a text, also if they are broken over several lines.
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let Some(patterns) = &self.0 else { return text.into() };
-        match patterns.clear(text, text.len()) {
+        match patterns.mask_until(text, text.len()) {
             (Cow::Borrowed(_), _) => text.into(),
             (Cow::Owned(clear), _) => clear.into(),
         }
@@ -96,13 +96,13 @@ impl Secrets {
         for block in content {
             match block {
                 Block::ToolCall(call) => self.mask_value(&mut call.arguments),
-                Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Other(_) => self.mask_words(block),
+                Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Other(_) => self.mask_text_block(block),
             }
         }
     }
 
     /// Masks a block of text or reasoning. Changed reasoning loses its signature, which would no longer match.
-    pub(crate) fn mask_words(&self, block: &mut Block) {
+    pub(crate) fn mask_text_block(&self, block: &mut Block) {
         match block {
             Block::Text(text) => self.mask_string(&mut text.text),
             Block::Thinking(thinking) => {
@@ -148,10 +148,10 @@ impl Secrets {
     }
 }
 
-impl Patterns {
+impl SecretPatterns {
     /// Masks the secrets that start before the byte `until`. Returns the masked text and the number of bytes it covers;
     /// a secret that starts before `until` is replaced as a whole.
-    fn clear<'a>(&self, text: &'a str, until: usize) -> (Cow<'a, str>, usize) {
+    fn mask_until<'a>(&self, text: &'a str, until: usize) -> (Cow<'a, str>, usize) {
         let (joined, places) = join(text);
         let mut clear = String::new();
         let mut last = 0;
@@ -173,7 +173,7 @@ impl Patterns {
     }
 
     /// Returns the start of the longest suffix that may be the beginning of a secret.
-    fn open_end(&self, text: &str) -> Option<usize> {
+    fn partial_match_start(&self, text: &str) -> Option<usize> {
         let (joined, places) = join(text);
         let is_begun = |end: &str| {
             let next = self.spellings.partition_point(|spelling| spelling.as_str() <= end);
@@ -198,8 +198,8 @@ impl MaskedStream {
         self.pending.push_str(piece);
         let mut shown = String::new();
         loop {
-            let until = patterns.open_end(&self.pending).unwrap_or(self.pending.len());
-            let (clear, taken) = patterns.clear(&self.pending, until);
+            let until = patterns.partial_match_start(&self.pending).unwrap_or(self.pending.len());
+            let (clear, taken) = patterns.mask_until(&self.pending, until);
             shown.push_str(&clear);
             self.pending.drain(..taken);
             // A secret extended beyond the open end: the text after it may be the beginning of another one.
@@ -218,9 +218,9 @@ impl MaskedStream {
 
 /// Maps positions in a text without ignored characters to the original: for each run of kept characters, its start in
 /// both.
-struct Places(Vec<(usize, usize)>);
+struct PositionMap(Vec<(usize, usize)>);
 
-impl Places {
+impl PositionMap {
     fn in_text(&self, at: usize) -> usize {
         let run = self.0.partition_point(|(start, _)| *start <= at);
         let (start, in_text) = run.checked_sub(1).and_then(|run| self.0.get(run)).copied().unwrap_or_default();
@@ -229,7 +229,7 @@ impl Places {
 }
 
 /// Converts a text to lower case without ignored characters.
-fn join(text: &str) -> (String, Places) {
+fn join(text: &str) -> (String, PositionMap) {
     let (mut joined, mut places) = (String::with_capacity(text.len()), Vec::new());
     let mut at = 0;
     for part in text.split_inclusive(IGNORED) {
@@ -241,7 +241,7 @@ fn join(text: &str) -> (String, Places) {
         at += part.len();
     }
     joined.make_ascii_lowercase();
-    (joined, Places(places))
+    (joined, PositionMap(places))
 }
 
 impl fmt::Debug for Secrets {
@@ -286,12 +286,12 @@ fn spellings(value: &str) -> Vec<String> {
         for skip in 0..size {
             let Some(rest) = bytes.get(skip..) else { continue };
             let whole = &rest[..rest.len() / size * size];
-            if whole.len() >= SHORTEST {
+            if whole.len() >= MIN_SECRET_LEN {
                 all.extend(encoders.iter().map(|encode| encode(whole)));
             }
         }
     }
-    all.iter().map(|spelling| join(spelling).0).filter(|spelling| spelling.len() >= SHORTEST).collect()
+    all.iter().map(|spelling| join(spelling).0).filter(|spelling| spelling.len() >= MIN_SECRET_LEN).collect()
 }
 
 fn standard(bytes: &[u8]) -> String {

@@ -13,9 +13,9 @@ use homard_proto::{CallId, RunId, SessionId, SessionKey};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    event::{End, Event, RunEvent},
+    event::{RunEnd, RunEvent, TapeEvent},
     hub::HubEvent,
-    lane::inbox::Placed,
+    lane::inbox::Disposition,
 };
 
 /// Events of one run.
@@ -24,28 +24,28 @@ pub struct Tape {
     run: RunId,
     key: SessionKey,
     accepted_at: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<TapeInner>,
     /// Queue disposition of its message, as last reported to its sender.
-    placed: Mutex<Option<Placed>>,
+    placed: Mutex<Option<Disposition>>,
     changed: Notify,
     feed: mpsc::UnboundedSender<HubEvent>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    slots: Vec<Slot>,
+struct TapeInner {
+    slots: Vec<TapeSlot>,
     /// Slots of staged events whose commit is not on disk yet, oldest first.
-    unstored: VecDeque<usize>,
+    staged: VecDeque<usize>,
     /// Set when the run's end could not be stored: the tape stops, and no end is published that may be untrue.
     broken: Option<String>,
     /// Set when the message was not accepted.
-    refused: bool,
+    rejected: bool,
     /// True if the feed already contains this tape.
-    announced: bool,
+    is_in_feed: bool,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct TapeSlot {
     at: u64,
     kind: SlotKind,
 }
@@ -62,7 +62,7 @@ enum SlotKind {
     },
     Fact(RunEvent),
     /// Progress of a tool that was superseded by newer progress.
-    Gone,
+    Superseded,
 }
 
 /// Position of a reader: a slot, and how much of its text was read.
@@ -74,17 +74,17 @@ pub struct Cursor {
 
 /// State of a tape's run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum State {
+pub enum TapeState {
     /// Queued.
     Queued,
     /// Active.
     Running,
     /// Ended.
-    Ended(Arc<End>),
+    Ended(Arc<RunEnd>),
     /// The run's records could not be stored; the text says why.
     Broken(String),
     /// The message was not accepted, so there is no such run. The store may have another one with the same id.
-    Refused,
+    Rejected,
 }
 
 impl Tape {
@@ -114,28 +114,27 @@ impl Tape {
     }
 
     /// Queue disposition of its message, as last reported to its sender; `Started` if it was never queued.
-    pub fn placed(&self) -> Placed {
-        self.placed.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(Placed::Started)
+    pub fn disposition(&self) -> Disposition {
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(Disposition::Started)
     }
 
     /// Sets the disposition of the message at its arrival. Later calls have no effect.
-    pub(crate) fn place(&self, placed: Placed) {
+    pub(crate) fn set_disposition(&self, placed: Disposition) {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(placed);
     }
 
     /// Updates the disposition of the message. Emits an event if its kind changed; a new position in the queue is not
     /// reported.
-    pub(crate) fn move_to(self: &Arc<Self>, at: u64, placed: Placed) {
+    pub(crate) fn update_disposition(self: &Arc<Self>, at: u64, placed: Disposition) {
         let told = self.placed.lock().unwrap_or_else(PoisonError::into_inner).replace(placed);
         if told.is_some_and(|told| discriminant(&told) != discriminant(&placed)) {
-            self.pass(at, RunEvent::Placed(placed));
+            self.emit(at, RunEvent::DispositionChanged(placed));
         }
     }
 
     /// True if its run started in this transcript.
-    pub(crate) fn works_in(&self, transcript: &SessionId) -> bool {
-        let is_start =
-            |slot: &Slot| matches!(&slot.kind, SlotKind::Fact(RunEvent::Started { session }) if session == transcript);
+    pub(crate) fn started_in(&self, transcript: &SessionId) -> bool {
+        let is_start = |slot: &TapeSlot| matches!(&slot.kind, SlotKind::Fact(RunEvent::Started { session }) if session == transcript);
         self.lock().slots.iter().any(is_start)
     }
 
@@ -145,16 +144,16 @@ impl Tape {
     }
 
     /// Reads the events after the cursor and advances it.
-    pub fn read(&self, cursor: &mut Cursor) -> Vec<Event> {
+    pub fn read(&self, cursor: &mut Cursor) -> Vec<TapeEvent> {
         let mut inner = self.lock();
-        inner.announced = false;
+        inner.is_in_feed = false;
         let visible = inner.visible();
         let mut events = Vec::new();
         while cursor.slot < visible {
             let slot = &inner.slots[cursor.slot];
             let kind = match &slot.kind {
                 SlotKind::Fact(fact) => Some(fact.clone()),
-                SlotKind::Gone => None,
+                SlotKind::Superseded => None,
                 SlotKind::Text { message, text } => {
                     new_part(text, cursor.offset).map(|delta| RunEvent::Text { message: *message, delta })
                 }
@@ -162,7 +161,7 @@ impl Tape {
                     new_part(text, cursor.offset).map(|delta| RunEvent::Thinking { message: *message, delta })
                 }
             };
-            events.extend(kind.map(|kind| Event { at: slot.at, kind }));
+            events.extend(kind.map(|kind| TapeEvent { at: slot.at, kind }));
             match &slot.kind {
                 SlotKind::Text { text, .. } | SlotKind::Thinking { text, .. }
                     if cursor.slot + 1 == inner.slots.len() =>
@@ -171,7 +170,7 @@ impl Tape {
                     cursor.offset = text.len();
                     break;
                 }
-                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone => {
+                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Superseded => {
                     *cursor = Cursor { slot: cursor.slot + 1, offset: 0 };
                 }
             }
@@ -180,33 +179,36 @@ impl Tape {
     }
 
     /// Returns the visible state of the run.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> TapeState {
         let inner = self.lock();
-        if inner.refused {
-            return State::Refused;
+        if inner.rejected {
+            return TapeState::Rejected;
         }
         if let Some(why) = &inner.broken {
-            return State::Broken(why.clone());
+            return TapeState::Broken(why.clone());
         }
         match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
-            None | Some(SlotKind::Fact(RunEvent::Waited(_) | RunEvent::Placed(_) | RunEvent::Busy(_))) => State::Queued,
-            Some(SlotKind::Fact(RunEvent::Ended(end))) => State::Ended(end.clone()),
-            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone) => {
-                State::Running
+            None
+            | Some(SlotKind::Fact(RunEvent::SlotWaited(_) | RunEvent::DispositionChanged(_) | RunEvent::Busy(_))) => {
+                TapeState::Queued
+            }
+            Some(SlotKind::Fact(RunEvent::Ended(end))) => TapeState::Ended(end.clone()),
+            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Superseded) => {
+                TapeState::Running
             }
         }
     }
 
     /// Returns all events without text and progress; of a broken tape, without those whose records are
     /// not on disk.
-    pub(crate) fn facts(&self) -> Vec<Event> {
-        let fact = |slot: &Slot| match &slot.kind {
+    pub(crate) fn events(&self) -> Vec<TapeEvent> {
+        let fact = |slot: &TapeSlot| match &slot.kind {
             SlotKind::Fact(RunEvent::ToolProgress { .. }) => None,
-            SlotKind::Fact(fact) => Some(Event { at: slot.at, kind: fact.clone() }),
-            SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Gone => None,
+            SlotKind::Fact(fact) => Some(TapeEvent { at: slot.at, kind: fact.clone() }),
+            SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Superseded => None,
         };
         let inner = self.lock();
-        let is_missing = |place| inner.broken.is_some() && inner.unstored.contains(&place);
+        let is_missing = |place| inner.broken.is_some() && inner.staged.contains(&place);
         let slots = inner.slots.iter().enumerate().filter(|(place, _)| !is_missing(*place));
         slots.filter_map(|(_, slot)| fact(slot)).collect()
     }
@@ -222,7 +224,7 @@ impl Tape {
         let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
         let text = open.iter().map(|slot| match &slot.kind {
             SlotKind::Text { text, .. } => text.as_str(),
-            SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Gone => "",
+            SlotKind::Thinking { .. } | SlotKind::Fact(_) | SlotKind::Superseded => "",
         });
         text.collect()
     }
@@ -231,11 +233,11 @@ impl Tape {
     pub(crate) fn text(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
         match inner.slots.last_mut() {
-            Some(Slot { at: last, kind: SlotKind::Text { message: open, text } }) if *open == message => {
+            Some(TapeSlot { at: last, kind: SlotKind::Text { message: open, text } }) if *open == message => {
                 *last = at;
                 text.push_str(delta);
             }
-            _ => inner.slots.push(Slot { at, kind: SlotKind::Text { message, text: delta.to_owned() } }),
+            _ => inner.slots.push(TapeSlot { at, kind: SlotKind::Text { message, text: delta.to_owned() } }),
         }
         self.announce(inner);
     }
@@ -244,58 +246,58 @@ impl Tape {
     pub(crate) fn thinking(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
         match inner.slots.last_mut() {
-            Some(Slot { at: last, kind: SlotKind::Thinking { message: open, text } }) if *open == message => {
+            Some(TapeSlot { at: last, kind: SlotKind::Thinking { message: open, text } }) if *open == message => {
                 *last = at;
                 text.push_str(delta);
             }
-            _ => inner.slots.push(Slot { at, kind: SlotKind::Thinking { message, text: delta.to_owned() } }),
+            _ => inner.slots.push(TapeSlot { at, kind: SlotKind::Thinking { message, text: delta.to_owned() } }),
         }
         self.announce(inner);
     }
 
     /// Emits an event without a record. Only the newest progress of each tool call is kept.
-    pub(crate) fn pass(self: &Arc<Self>, at: u64, fact: RunEvent) {
+    pub(crate) fn emit(self: &Arc<Self>, at: u64, fact: RunEvent) {
         let mut inner = self.lock();
         if let RunEvent::ToolProgress { call, .. } = &fact {
             inner.drop_progress(call);
         }
-        inner.slots.push(Slot { at, kind: SlotKind::Fact(fact) });
+        inner.slots.push(TapeSlot { at, kind: SlotKind::Fact(fact) });
         self.announce(inner);
     }
 
     /// Emits an event without waking readers.
-    pub(crate) fn note(&self, at: u64, fact: RunEvent) {
-        self.lock().slots.push(Slot { at, kind: SlotKind::Fact(fact) });
+    pub(crate) fn emit_silent(&self, at: u64, fact: RunEvent) {
+        self.lock().slots.push(TapeSlot { at, kind: SlotKind::Fact(fact) });
     }
 
     /// Stages an event with a record; [`publish`](Self::publish) makes it visible once it is on disk.
-    pub(crate) fn hold(&self, at: u64, fact: RunEvent) {
+    pub(crate) fn stage(&self, at: u64, fact: RunEvent) {
         let mut inner = self.lock();
         let place = inner.slots.len();
-        inner.slots.push(Slot { at, kind: SlotKind::Fact(fact) });
-        inner.unstored.push_back(place);
+        inner.slots.push(TapeSlot { at, kind: SlotKind::Fact(fact) });
+        inner.staged.push_back(place);
     }
 
     /// Publishes the oldest `count` staged events, whose records are on disk.
     pub(crate) fn publish(self: &Arc<Self>, count: usize) {
         let mut inner = self.lock();
         if inner.broken.is_none() {
-            let count = count.min(inner.unstored.len());
-            inner.unstored.drain(..count);
+            let count = count.min(inner.staged.len());
+            inner.staged.drain(..count);
         }
         self.announce(inner);
     }
 
     /// Marks the tape as broken, because the run's records could not be stored.
-    pub(crate) fn break_off(self: &Arc<Self>, why: &str) {
+    pub(crate) fn mark_broken(self: &Arc<Self>, why: &str) {
         let mut inner = self.lock();
         inner.broken.get_or_insert_with(|| why.to_owned());
         self.announce(inner);
     }
 
     /// Marks the message as not accepted.
-    pub(crate) fn refuse(&self) {
-        self.lock().refused = true;
+    pub(crate) fn mark_rejected(&self) {
+        self.lock().rejected = true;
         self.changed.notify_waiters();
     }
 
@@ -304,8 +306,8 @@ impl Tape {
         self.lock().broken.clone()
     }
 
-    fn announce(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>) {
-        if !std::mem::replace(&mut inner.announced, true) {
+    fn announce(self: &Arc<Self>, mut inner: MutexGuard<'_, TapeInner>) {
+        if !std::mem::replace(&mut inner.is_in_feed, true) {
             // Without a gateway there is no subscriber of all runs; the send error is ignored.
             self.feed.send(HubEvent::Run(self.clone())).ok();
         }
@@ -313,28 +315,28 @@ impl Tape {
         self.changed.notify_waiters();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, TapeInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl TapeInner {
     /// Removes the previous progress of a running call. It is near the end: running calls belong to one message.
     fn drop_progress(&mut self, at_work: &CallId) {
         for slot in self.slots.iter_mut().rev() {
             match &slot.kind {
                 SlotKind::Fact(RunEvent::ToolProgress { call, .. }) if call == at_work => {
-                    slot.kind = SlotKind::Gone;
+                    slot.kind = SlotKind::Superseded;
                     return;
                 }
-                SlotKind::Fact(RunEvent::ToolProgress { .. }) | SlotKind::Gone => {}
+                SlotKind::Fact(RunEvent::ToolProgress { .. }) | SlotKind::Superseded => {}
                 SlotKind::Fact(_) | SlotKind::Text { .. } | SlotKind::Thinking { .. } => return,
             }
         }
     }
 
     fn visible(&self) -> usize {
-        self.unstored.front().copied().unwrap_or(self.slots.len())
+        self.staged.front().copied().unwrap_or(self.slots.len())
     }
 }
 
@@ -344,12 +346,12 @@ fn new_part(text: &str, offset: usize) -> Option<String> {
 
 /// A subscriber of one tape that waits for new events.
 #[derive(Debug)]
-pub struct Follower {
+pub struct Subscriber {
     tape: Arc<Tape>,
     cursor: Cursor,
 }
 
-impl Follower {
+impl Subscriber {
     /// Subscribes to a tape from its beginning.
     pub fn new(tape: Arc<Tape>) -> Self {
         Self { tape, cursor: Cursor::default() }
@@ -361,7 +363,7 @@ impl Follower {
     }
 
     /// Waits for the next events; `None` after the last one. Cancel safe.
-    pub async fn next(&mut self) -> Option<Vec<Event>> {
+    pub async fn next(&mut self) -> Option<Vec<TapeEvent>> {
         loop {
             let changed = self.tape.changed.notified();
             tokio::pin!(changed);
@@ -370,7 +372,7 @@ impl Follower {
             if !events.is_empty() {
                 return Some(events);
             }
-            if matches!(self.tape.state(), State::Ended(_) | State::Broken(_) | State::Refused) {
+            if matches!(self.tape.state(), TapeState::Ended(_) | TapeState::Broken(_) | TapeState::Rejected) {
                 return None;
             }
             changed.await;
@@ -378,14 +380,14 @@ impl Follower {
     }
 
     /// Waits until the run is over. Cancel safe.
-    pub async fn end(self) -> State {
+    pub async fn end(self) -> TapeState {
         loop {
             let changed = self.tape.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.tape.state() {
-                State::Queued | State::Running => changed.await,
-                over @ (State::Ended(_) | State::Broken(_) | State::Refused) => return over,
+                TapeState::Queued | TapeState::Running => changed.await,
+                over @ (TapeState::Ended(_) | TapeState::Broken(_) | TapeState::Rejected) => return over,
             }
         }
     }
@@ -409,7 +411,7 @@ mod tests {
     }
 
     /// Joins adjacent text, so that readers that read at different times can be compared.
-    fn joined(events: Vec<Event>) -> Vec<RunEvent> {
+    fn joined(events: Vec<TapeEvent>) -> Vec<RunEvent> {
         let mut joined: Vec<RunEvent> = Vec::new();
         for event in events {
             match (joined.last_mut(), event.kind) {
@@ -426,10 +428,10 @@ mod tests {
     fn a_stored_fact_and_what_follows_it_wait_for_the_commit() {
         let tape = tape();
         let mut cursor = Cursor::default();
-        tape.hold(1, fact(1));
+        tape.stage(1, fact(1));
         tape.text(2, 0, "hi");
         assert_eq!(tape.read(&mut cursor), []);
-        assert_eq!(tape.state(), State::Queued);
+        assert_eq!(tape.state(), TapeState::Queued);
         tape.publish(1);
         let told: Vec<_> = tape.read(&mut cursor).into_iter().map(|event| event.kind).collect();
         assert_eq!(told, [fact(1), RunEvent::Text { message: 0, delta: "hi".to_owned() }]);
@@ -475,8 +477,8 @@ mod tests {
             for (n, act) in acts.into_iter().enumerate() {
                 match act {
                     Act::Text(message, text) => tape.text(0, message, &text),
-                    Act::Pass => tape.pass(0, fact(n)),
-                    Act::Hold => { tape.hold(0, fact(n)); held += 1; }
+                    Act::Pass => tape.emit(0, fact(n)),
+                    Act::Hold => { tape.stage(0, fact(n)); held += 1; }
                     Act::Publish => { tape.publish(1); held = usize::saturating_sub(held, 1); }
                     Act::Look(who) => {
                         let (cursor, read) = &mut readers[who];

@@ -12,6 +12,6 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    #[allow(clippy::disallowed_methods, reason = "this is the door")]
+    #[allow(clippy::disallowed_methods, reason = "the only place that spawns tasks")]
     tokio::spawn(future.instrument(tracing::debug_span!("task", name)))
 }

@@ -13,7 +13,7 @@ pub use homard_model::ToolSpec;
 use homard_proto::{
     CallId, Route, RunId, SessionKey,
     message::Block,
-    schema::{Problem, Schema},
+    schema::{Schema, SchemaViolation},
 };
 pub use homard_store::{Authority, ToolClass};
 use serde_json::{Value, json};
@@ -22,7 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(doc)]
 use crate::Profile;
-use crate::{Hub, Inbound, command::OWNER, context::lean, policy::Sender, sandboxing::SandboxView, schedule::SCHEDULE};
+use crate::{
+    Hub, Inbound, command::OWNER, context::compact_tools, policy::SenderRole, sandboxing::SandboxView,
+    schedule::SCHEDULE,
+};
 
 pub use crate::lane::slots::Lender;
 
@@ -58,13 +61,13 @@ pub struct ToolCx {
     /// Cancelled when the run is aborted or out of time.
     pub cancel: CancellationToken,
     /// Receives progress of a long call.
-    pub progress: Progress,
+    pub progress: ProgressSender,
     /// The run's slot, for a tool that waits for other runs.
     pub slot: Lender,
     /// Additional environment variables for commands of this run.
     pub variables: Variables,
     /// Principal and route of the request.
-    pub origin: Origin,
+    pub origin: RunOrigin,
     /// The hub, for tools that read sessions or start runs; `None` for a call outside a run.
     pub hub: Option<Hub>,
 }
@@ -76,15 +79,15 @@ impl ToolCx {
     }
 
     /// True if the call may send files of the workspace.
-    pub fn opens_workspace(&self) -> bool {
+    pub fn may_read_workspace(&self) -> bool {
         let is_granted =
-            |hub: &Hub| hub.agents().of(self.session.agent()).opens_workspace((&self.origin, &self.session));
+            |hub: &Hub| hub.agents().of(self.session.agent()).may_read_workspace((&self.origin, &self.session));
         self.origin.is_owner() || self.hub.as_ref().is_some_and(is_granted)
     }
 
-    /// True if the call may cause URLs that it writes to be loaded: see [`Profile::loads_addresses`].
-    pub fn loads_addresses(&self) -> bool {
-        let may = |hub: &Hub| hub.agents().of(self.session.agent()).loads_addresses((&self.origin, &self.session));
+    /// True if the call may cause URLs that it writes to be loaded: see [`Profile::may_load_urls`].
+    pub fn may_load_urls(&self) -> bool {
+        let may = |hub: &Hub| hub.agents().of(self.session.agent()).may_load_urls((&self.origin, &self.session));
         self.hub.as_ref().is_none_or(may)
     }
 
@@ -96,7 +99,7 @@ impl ToolCx {
 
 /// Who requested a run, and from where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct RunOrigin {
     /// Principal.
     pub principal: String,
     /// Origin of the message and destination of replies.
@@ -108,7 +111,7 @@ pub struct Origin {
     pub authority: Authority,
 }
 
-impl Origin {
+impl RunOrigin {
     /// Origin of a message's run.
     pub(crate) fn of(inbound: &Inbound) -> Self {
         Self {
@@ -126,18 +129,18 @@ impl Origin {
 
     /// True if the owner requested it with full authority: for actions that need `operator.admin` as a method.
     pub fn is_admin(&self) -> bool {
-        self.sender() == Sender::Owner
+        self.sender() == SenderRole::Owner
     }
 
     /// Returns the sender for the tool policy.
-    pub(crate) fn sender(&self) -> Sender {
+    pub(crate) fn sender(&self) -> SenderRole {
         sender(&self.principal, self.authority)
     }
 }
 
 impl Inbound {
     /// Returns the sender for the tool policy.
-    pub(crate) fn rights(&self) -> Sender {
+    pub(crate) fn sender_role(&self) -> SenderRole {
         sender(&self.principal, self.authority)
     }
 }
@@ -146,11 +149,11 @@ fn is_owner(principal: &str) -> bool {
     principal == OWNER || principal == SCHEDULE
 }
 
-fn sender(principal: &str, authority: Authority) -> Sender {
+fn sender(principal: &str, authority: Authority) -> SenderRole {
     match (is_owner(principal), authority) {
-        (true, Authority::Full) => Sender::Owner,
-        (true, Authority::Limited) => Sender::Operator,
-        (false, _) => Sender::Other,
+        (true, Authority::Full) => SenderRole::Owner,
+        (true, Authority::Limited) => SenderRole::Operator,
+        (false, _) => SenderRole::Other,
     }
 }
 
@@ -179,11 +182,11 @@ impl fmt::Debug for Variables {
 
 /// Receives progress of a long call.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct ProgressSender {
     sender: Option<mpsc::UnboundedSender<ToolResult>>,
 }
 
-impl Progress {
+impl ProgressSender {
     pub(crate) fn channel() -> (Self, mpsc::UnboundedReceiver<ToolResult>) {
         // Unbounded: a tool must not wait for a reader. The run drains it while the tool runs.
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -236,30 +239,30 @@ impl ToolResult {
 /// Tools of an agent, with compiled schemas.
 #[derive(Clone, Default)]
 pub struct Toolbox {
-    tools: BTreeMap<String, Held>,
-    told: Arc<Told>,
+    tools: BTreeMap<String, ToolEntry>,
+    told: Arc<CachedSpecs>,
     /// Cached specs of subsets: most runs of an agent use the same few.
-    parts: Arc<Mutex<Vec<Arc<Told>>>>,
+    parts: Arc<Mutex<Vec<Arc<CachedSpecs>>>>,
 }
 
 /// Maximum number of cached subsets.
-const PARTS: usize = 16;
+const MAX_CACHED_SUBSETS: usize = 16;
 
 /// Tool specs for models, built once.
 #[derive(Default)]
-struct Told {
+struct CachedSpecs {
     all: Arc<[ToolSpec]>,
     briefly: OnceLock<Arc<[ToolSpec]>>,
 }
 
-impl Told {
+impl CachedSpecs {
     fn new(specs: impl Iterator<Item = ToolSpec>) -> Arc<Self> {
         Arc::new(Self { all: specs.collect(), briefly: OnceLock::new() })
     }
 }
 
 #[derive(Clone)]
-struct Held {
+struct ToolEntry {
     tool: Arc<dyn Tool>,
     schema: Arc<Schema>,
 }
@@ -278,10 +281,10 @@ impl Toolbox {
         for tool in tools {
             let spec = tool.spec();
             let schema = Arc::new(Schema::compile(&spec.parameters));
-            held.insert(spec.name.clone(), Held { tool, schema });
+            held.insert(spec.name.clone(), ToolEntry { tool, schema });
             specs.insert(spec.name.clone(), spec);
         }
-        Self { tools: held, told: Told::new(specs.into_values()), ..Self::default() }
+        Self { tools: held, told: CachedSpecs::new(specs.into_values()), ..Self::default() }
     }
 
     /// Adds other tools; of two with the same name the other one is kept.
@@ -292,7 +295,7 @@ impl Toolbox {
         let mut specs: BTreeMap<_, _> = self.told.all.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
         specs.extend(others.told.all.iter().map(|spec| (spec.name.clone(), spec.clone())));
         self.tools.extend(others.tools);
-        Self { tools: self.tools, told: Told::new(specs.into_values()), ..Self::default() }
+        Self { tools: self.tools, told: CachedSpecs::new(specs.into_values()), ..Self::default() }
     }
 
     /// Returns the names of all tools.
@@ -306,34 +309,34 @@ impl Toolbox {
     }
 
     /// Returns compact tool specs, for models with a small context window.
-    pub(crate) fn brief_specs(&self) -> Arc<[ToolSpec]> {
-        self.told.briefly.get_or_init(|| lean::tools(&self.told.all)).clone()
+    pub(crate) fn compact_specs(&self) -> Arc<[ToolSpec]> {
+        self.told.briefly.get_or_init(|| compact_tools::compact_specs(&self.told.all)).clone()
     }
 
     /// Returns the toolbox with only the `allowed` tools, without compiling schemas again.
     pub fn only(&self, allowed: impl Fn(&str) -> bool) -> Self {
         let tools = self.tools.iter().filter(|(name, _)| allowed(name));
         let tools: BTreeMap<_, _> = tools.map(|(name, held)| (name.clone(), held.clone())).collect();
-        let told = self.told_of(&tools);
+        let told = self.specs_of(&tools);
         // Specs of a subset are cached in the original toolbox, so that clones find them again.
         let parts = if Arc::ptr_eq(&told, &self.told) { self.parts.clone() } else { Arc::default() };
         Self { tools, told, parts }
     }
 
     /// Returns the specs of a subset of these tools.
-    fn told_of(&self, tools: &BTreeMap<String, Held>) -> Arc<Told> {
+    fn specs_of(&self, tools: &BTreeMap<String, ToolEntry>) -> Arc<CachedSpecs> {
         if tools.len() == self.tools.len() {
             return self.told.clone();
         }
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_of = |told: &&Arc<Told>| {
+        let is_of = |told: &&Arc<CachedSpecs>| {
             told.all.len() == tools.len() && told.all.iter().all(|spec| tools.contains_key(&spec.name))
         };
         if let Some(told) = parts.iter().find(is_of) {
             return told.clone();
         }
-        let told = Told::new(self.told.all.iter().filter(|spec| tools.contains_key(&spec.name)).cloned());
-        if parts.len() >= PARTS {
+        let told = CachedSpecs::new(self.told.all.iter().filter(|spec| tools.contains_key(&spec.name)).cloned());
+        if parts.len() >= MAX_CACHED_SUBSETS {
             parts.clear();
         }
         parts.push(told.clone());
@@ -360,9 +363,9 @@ impl Toolbox {
     }
 }
 
-fn bad_arguments(name: &str, problems: &[Problem], received: &Value) -> ToolResult {
+fn bad_arguments(name: &str, problems: &[SchemaViolation], received: &Value) -> ToolResult {
     let mut text = format!("The arguments for {name} do not fit its schema:\n");
-    for Problem { path, what } in problems {
+    for SchemaViolation { path, message: what } in problems {
         let path = if path.is_empty() { "arguments" } else { path };
         text.push_str(&format!("  - {path}: {what}\n"));
     }

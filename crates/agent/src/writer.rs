@@ -17,13 +17,13 @@ use tokio::{
 use crate::{hub::Admission, tape::Tape, task};
 
 /// Maximum number of records in one commit.
-const BATCH: usize = 512;
+const MAX_BATCH: usize = 512;
 
 /// Handle of the writer.
 #[derive(Debug, Clone)]
-pub(crate) struct Writer {
+pub(crate) struct CommitWriter {
     // Unbounded: a run sends a few records per step and waits at its barriers, so the queue is bounded by the runs.
-    queue: mpsc::UnboundedSender<Write>,
+    queue: mpsc::UnboundedSender<WriteRequest>,
     /// Number of queued writes that are neither committed nor rejected yet.
     open: Arc<AtomicUsize>,
     /// True if the last batch was not stored.
@@ -31,14 +31,14 @@ pub(crate) struct Writer {
 }
 
 #[derive(Debug)]
-struct Write {
+struct WriteRequest {
     records: Vec<Rec>,
-    then: Then,
+    then: AfterCommit,
 }
 
 /// What happens once the records are committed or rejected.
 #[derive(Debug, Default)]
-pub(crate) struct Then {
+pub(crate) struct AfterCommit {
     /// Reports the admission of a message to its sender and its tape; the first record is its accept.
     admit: Option<(watch::Sender<Admission>, Arc<Tape>)>,
     /// Publishes this number of staged events of this tape.
@@ -49,7 +49,7 @@ pub(crate) struct Then {
     tell: Option<oneshot::Sender<Result<Vec<Verdict>, Error>>>,
 }
 
-impl Then {
+impl AfterCommit {
     /// Reports the admission of a message to its sender.
     pub(crate) fn admit(admission: watch::Sender<Admission>, tape: &Arc<Tape>) -> Self {
         Self { admit: Some((admission, tape.clone())), ..Self::default() }
@@ -66,7 +66,7 @@ impl Then {
     }
 
     /// True if an earlier commit of the run failed: its later records would leave a gap in the transcript.
-    fn is_void(&self) -> bool {
+    fn is_after_failure(&self) -> bool {
         !self.is_end && self.publish.as_ref().is_some_and(|(tape, _)| tape.broken().is_some())
     }
 
@@ -76,7 +76,7 @@ impl Then {
     }
 }
 
-impl Writer {
+impl CommitWriter {
     /// Starts the writer; it ends when the last handle is dropped.
     pub(crate) fn start(store: Arc<dyn Store>, fence: Fence) -> (Self, JoinHandle<()>) {
         let (queue, waiting) = mpsc::unbounded_channel();
@@ -91,9 +91,9 @@ impl Writer {
     }
 
     /// Queues records. If the writer is gone, the senders in `then` are dropped.
-    pub(crate) fn send(&self, records: Vec<Rec>, then: Then) {
+    pub(crate) fn send(&self, records: Vec<Rec>, then: AfterCommit) {
         self.open.fetch_add(1, Ordering::AcqRel);
-        self.queue.send(Write { records, then }).ok();
+        self.queue.send(WriteRequest { records, then }).ok();
     }
 
     /// Waits until everything sent before is committed or rejected.
@@ -106,36 +106,39 @@ impl Writer {
 
     /// Queues records and waits until they are on disk.
     pub(crate) async fn commit(&self, records: Vec<Rec>) -> Result<(), Error> {
-        self.judge(records).await.map(drop)
+        self.commit_with_verdicts(records).await.map(drop)
     }
 
     /// Queues records at once; the future waits for the store's verdict on each.
-    pub(crate) fn judge(&self, records: Vec<Rec>) -> impl Future<Output = Result<Vec<Verdict>, Error>> + use<> {
+    pub(crate) fn commit_with_verdicts(
+        &self,
+        records: Vec<Rec>,
+    ) -> impl Future<Output = Result<Vec<Verdict>, Error>> + use<> {
         let (tell, told) = oneshot::channel();
-        self.send(records, Then { tell: Some(tell), ..Then::default() });
+        self.send(records, AfterCommit { tell: Some(tell), ..AfterCommit::default() });
         async { told.await.unwrap_or_else(|_| Err(Error::Disk("the writer has stopped".to_owned()))) }
     }
 }
 
 async fn write(
     (store, fence): (Arc<dyn Store>, Fence),
-    mut waiting: mpsc::UnboundedReceiver<Write>,
+    mut waiting: mpsc::UnboundedReceiver<WriteRequest>,
     (open, failed): (Arc<AtomicUsize>, Arc<AtomicBool>),
 ) {
     while let Some(first) = waiting.recv().await {
         let mut writes = vec![first];
         let mut count = writes[0].records.len();
-        while count < BATCH {
+        while count < MAX_BATCH {
             let Ok(next) = waiting.try_recv() else { break };
             count += next.records.len();
             writes.push(next);
         }
-        writes.iter_mut().filter(|write| write.then.is_void()).for_each(|write| write.records.clear());
+        writes.iter_mut().filter(|write| write.then.is_after_failure()).for_each(|write| write.records.clear());
         let sizes: Vec<_> = writes.iter().map(|write| write.records.len()).collect();
         let records: Vec<_> = writes.iter_mut().flat_map(|write| std::mem::take(&mut write.records)).collect();
         let stored = if records.is_empty() { Ok(Vec::new()) } else { store.commit(&fence, records).await };
         if let Err(error) = &stored {
-            tracing::error!(%error, "could not store");
+            tracing::error!(%error, "failed to commit records to the store");
         }
         if sizes.iter().any(|size| *size > 0) {
             let is_full = |verdict: &Verdict| matches!(verdict, Verdict::Full(_));
@@ -150,16 +153,16 @@ async fn write(
     }
 }
 
-fn settle(then: Then, verdicts: Result<Vec<Verdict>, Error>) {
+fn settle(then: AfterCommit, verdicts: Result<Vec<Verdict>, Error>) {
     let is_taken = matches!(&verdicts, Ok(verdicts) if verdicts.first() == Some(&Verdict::Stored));
     match (&then.admit, then.publish) {
         // The message was not accepted, so there is no run.
-        (Some((_, tape)), _) if !is_taken => tape.refuse(),
+        (Some((_, tape)), _) if !is_taken => tape.mark_rejected(),
         (_, None) => {}
         (_, Some((tape, facts))) => match &verdicts {
             Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => tape.publish(facts),
-            Ok(_) => tape.break_off("the store refused the run's records"),
-            Err(error) => tape.break_off(&error.to_string()),
+            Ok(_) => tape.mark_broken("the store rejected the run's records"),
+            Err(error) => tape.mark_broken(&error.to_string()),
         },
     }
     if let Some((admit, _)) = then.admit {
@@ -179,7 +182,7 @@ pub(crate) fn admission(verdicts: &Result<Vec<Verdict>, Error>) -> Admission {
         Ok(Some(Verdict::Conflict)) => Admission::Conflict,
         Ok(Some(Verdict::Full(why))) => Admission::Failed(Error::Disk(why.clone())),
         Ok(Some(Verdict::Skipped | Verdict::Archived(_)) | None) => {
-            Admission::Failed(Error::Disk("the store refused it".to_owned()))
+            Admission::Failed(Error::Disk("the store rejected the message".to_owned()))
         }
         Err(error) => Admission::Failed(error.clone()),
     }

@@ -29,26 +29,26 @@ const SCHEDULES: usize = 3_000;
 
 /// A submitted job. A job of the first submitter panics its lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Job {
+struct RaceJob {
     key: usize,
     submitter: usize,
     round: usize,
 }
 
-impl Job {
+impl RaceJob {
     fn breaks_its_lane(self) -> bool {
         self.submitter == 0
     }
 }
 
 #[derive(Debug, Clone, Default)]
-struct Queue(Arc<Mutex<VecDeque<Job>>>);
+struct Queue(Arc<Mutex<VecDeque<RaceJob>>>);
 
 impl Mailbox for Queue {
-    type Job = Job;
+    type Job = RaceJob;
     type Jobs = Self;
 
-    fn put(&self, job: Job) {
+    fn put(&self, job: RaceJob) {
         self.0.lock().unwrap().push_back(job);
     }
 
@@ -56,36 +56,36 @@ impl Mailbox for Queue {
         jobs.0.lock().unwrap().is_empty()
     }
 
-    fn drain(jobs: &mut Self) -> Vec<Job> {
+    fn drain(jobs: &mut Self) -> Vec<RaceJob> {
         jobs.0.lock().unwrap().drain(..).collect()
     }
 }
 
 /// How an idle lane retires. Returns true if it may end.
-type Retire = fn(&House, usize, &Queue) -> bool;
+type Retire = fn(&RaceFixture, usize, &Queue) -> bool;
 
 /// As the hub does it.
-fn retire(house: &House, key: usize, jobs: &Queue) -> bool {
+fn retire(house: &RaceFixture, key: usize, jobs: &Queue) -> bool {
     house.lanes.lock().unwrap().retire(&key, jobs)
 }
 
 /// The mistake this test must catch: a job may arrive between the check and the lock.
-fn look_before_locking(house: &House, key: usize, jobs: &Queue) -> bool {
+fn look_before_locking(house: &RaceFixture, key: usize, jobs: &Queue) -> bool {
     Queue::is_empty(jobs) && house.lanes.lock().unwrap().retire(&key, &Queue::default())
 }
 
 /// State shared by the hub and its lanes.
 #[derive(Default)]
-struct House {
+struct RaceFixture {
     lanes: Mutex<Registry<usize, Queue>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// True while a lane works on a key.
     at_work: [AtomicBool; KEYS],
-    taken: Mutex<Vec<Job>>,
+    taken: Mutex<Vec<RaceJob>>,
 }
 
-impl House {
-    fn submit(self: &Arc<Self>, job: Job, retire: Retire) {
+impl RaceFixture {
+    fn submit(self: &Arc<Self>, job: RaceJob, retire: Retire) {
         self.lanes.lock().unwrap().send(&job.key, job, || {
             let (house, jobs) = (self.clone(), Queue::default());
             let lane = jobs.clone();
@@ -96,7 +96,7 @@ impl House {
     }
 
     /// Runs a lane until it retires or panics.
-    fn live(&self, key: usize, jobs: &Queue, retire: Retire) -> Result<(), Job> {
+    fn live(&self, key: usize, jobs: &Queue, retire: Retire) -> Result<(), RaceJob> {
         loop {
             let next = jobs.0.lock().unwrap().pop_front();
             match next {
@@ -107,12 +107,12 @@ impl House {
         }
     }
 
-    fn work(&self, job: Job, jobs: &Queue) -> Result<(), Job> {
+    fn work(&self, job: RaceJob, jobs: &Queue) -> Result<(), RaceJob> {
         assert!(!self.at_work[job.key].swap(true, Ordering::SeqCst), "two lanes are at work on one key");
         self.taken.lock().unwrap().push(job);
         let result = if job.breaks_its_lane() {
             let mut spared = Vec::new();
-            self.lanes.lock().unwrap().look_through(&job.key, &mut jobs.clone(), |job| spared.push(*job));
+            self.lanes.lock().unwrap().visit_jobs(&job.key, &mut jobs.clone(), |job| spared.push(*job));
             assert!(!spared.contains(&job), "a job that was taken is in the mailbox");
             Err(job)
         } else {
@@ -125,8 +125,9 @@ impl House {
 
 /// Every submitter submits several jobs to every key.
 fn a_busy_day(retire: Retire) {
-    let house = Arc::new(House::default());
-    let jobs = |submitter| (0..ROUNDS).flat_map(move |round| (0..KEYS).map(move |key| Job { key, submitter, round }));
+    let house = Arc::new(RaceFixture::default());
+    let jobs =
+        |submitter| (0..ROUNDS).flat_map(move |round| (0..KEYS).map(move |key| RaceJob { key, submitter, round }));
     let submitters = (0..SUBMITTERS).map(|submitter| {
         let house = house.clone();
         thread::spawn(move || jobs(submitter).for_each(|job| house.submit(job, retire)))

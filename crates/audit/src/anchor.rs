@@ -3,36 +3,36 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    chain::{Head, Link},
-    fact::{Fact, What},
+    chain::{ChainHead, Link},
+    record::{AuditKind, AuditRecord},
 };
 
 /// Stores the end of a log in another place. The files are always written first, so the stored end may lag behind them
 /// after a crash, but never be ahead.
 pub trait Anchor: Send + Sync {
     /// Returns what is stored. Fails with a reason for the operator.
-    fn load(&self) -> Result<Anchored, String>;
+    fn load(&self) -> Result<AnchorState, String>;
 
     /// Stores the end soon, without waiting for the disk.
-    fn keep(&self, head: Head);
+    fn store_soon(&self, head: ChainHead);
 
     /// Stores both atomically; they are on disk when this returns.
-    fn keep_now(&self, head: Option<Head>, ledger: &Ledger) -> Result<(), String>;
+    fn store_now(&self, head: Option<ChainHead>, ledger: &BreakLedger) -> Result<(), String>;
 }
 
 /// Stored information about a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Anchored {
+pub struct AnchorState {
     /// End of the log.
-    pub head: Option<Head>,
+    pub head: Option<ChainHead>,
     /// Breaks of the log; `None` if none were stored yet.
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<BreakLedger>,
 }
 
 /// Breaks of a log. They are never deleted; an acknowledgement is a row of the log with their number.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ledger {
+pub struct BreakLedger {
     /// True if the log has a row stating that its end is anchored.
     pub is_marked: bool,
     /// Number of breaks.
@@ -55,7 +55,7 @@ pub struct Break {
 }
 
 impl Break {
-    pub(crate) fn new(at_ms: u64, expected: Option<Head>, found: Head) -> Self {
+    pub(crate) fn new(at_ms: u64, expected: Option<ChainHead>, found: ChainHead) -> Self {
         let expected = expected.map(|head| head.to_string()).unwrap_or_default();
         Self { at_ms, expected, found: found.to_string() }
     }
@@ -64,21 +64,22 @@ impl Break {
         Self { at_ms: link.at, expected: link.text("expected").to_owned(), found: link.text("found").to_owned() }
     }
 
-    pub(crate) fn fact(&self) -> Fact {
-        let fact = Fact::new(What::Broken).ended("broken");
+    pub(crate) fn fact(&self) -> AuditRecord {
+        let fact = AuditRecord::new(AuditKind::ChainBroken).outcome("broken");
         fact.with("expected", &self.expected).with("found", &self.found)
     }
 
     /// Describes the break in a sentence.
-    pub fn what(&self) -> String {
-        let (expected, found) = (self.expected.parse::<Head>(), self.found.parse::<Head>().unwrap_or_default());
+    pub fn description(&self) -> String {
+        let (expected, found) =
+            (self.expected.parse::<ChainHead>(), self.found.parse::<ChainHead>().unwrap_or_default());
         match expected {
             Ok(expected) if expected.rows > found.rows => {
                 format!("the log ended with row {}, not with row {}: rows were removed", found.rows, expected.rows)
             }
-            Ok(expected) => format!("row {} was not the one that was written: rows were replaced", expected.rows),
+            Ok(expected) => format!("row {} did not match the recorded one: rows were replaced", expected.rows),
             Err(()) => {
-                format!("the journal did not know this log any more, which ended with row {}", found.rows)
+                format!("the journal had no record of this log, which ended with row {}", found.rows)
             }
         }
     }
@@ -94,13 +95,13 @@ pub(crate) mod memory {
 
     #[derive(Default)]
     pub(crate) struct MemoryAnchor {
-        kept: Mutex<Anchored>,
+        kept: Mutex<AnchorState>,
         /// True if deferred writes are lost.
         is_late: bool,
     }
 
     impl MemoryAnchor {
-        pub(crate) fn with(kept: Anchored) -> Self {
+        pub(crate) fn with(kept: AnchorState) -> Self {
             Self { kept: Mutex::new(kept), is_late: false }
         }
 
@@ -110,17 +111,17 @@ pub(crate) mod memory {
     }
 
     impl Anchor for MemoryAnchor {
-        fn load(&self) -> Result<Anchored, String> {
+        fn load(&self) -> Result<AnchorState, String> {
             Ok(self.kept.lock().unwrap().clone())
         }
 
-        fn keep(&self, head: Head) {
+        fn store_soon(&self, head: ChainHead) {
             if !self.is_late {
                 self.kept.lock().unwrap().head = Some(head);
             }
         }
 
-        fn keep_now(&self, head: Option<Head>, ledger: &Ledger) -> Result<(), String> {
+        fn store_now(&self, head: Option<ChainHead>, ledger: &BreakLedger) -> Result<(), String> {
             let mut kept = self.kept.lock().unwrap();
             kept.head = head.or(kept.head);
             kept.ledger = Some(ledger.clone());

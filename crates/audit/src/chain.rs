@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::{fact::Fact, key::Key};
+use crate::{key::Key, record::AuditRecord};
 
 /// SHA-256 of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,20 +52,20 @@ impl FromStr for Digest {
 
 /// End of a chain: the number of rows, and the digest of the last one. Formatted as `12:abc…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Head {
+pub struct ChainHead {
     /// Number of rows.
     pub rows: u64,
     /// Digest of the last row; zeros if there is none.
     pub digest: Digest,
 }
 
-impl fmt::Display for Head {
+impl fmt::Display for ChainHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.rows, self.digest)
     }
 }
 
-impl FromStr for Head {
+impl FromStr for ChainHead {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -74,18 +74,23 @@ impl FromStr for Head {
     }
 }
 
-impl Head {
+impl ChainHead {
     /// Builds the next row for this fact, and returns it with the new end.
-    pub(crate) fn next(self, fact: &Fact, at_ms: u64, key: &Key) -> (String, Self) {
+    pub(crate) fn next(self, fact: &AuditRecord, at_ms: u64, key: &Key) -> (String, Self) {
         self.row(self.rows + 1, fact, at_ms, key)
     }
 
     /// Builds the row that records a break. Sequence numbers are never reused: it comes after the missing row.
-    pub(crate) fn next_after_break(self, expected: Self, fact: &Fact, (at_ms, key): (u64, &Key)) -> (String, Self) {
+    pub(crate) fn next_after_break(
+        self,
+        expected: Self,
+        fact: &AuditRecord,
+        (at_ms, key): (u64, &Key),
+    ) -> (String, Self) {
         self.row(self.rows.max(expected.rows) + 1, fact, at_ms, key)
     }
 
-    fn row(self, seq: u64, fact: &Fact, at_ms: u64, key: &Key) -> (String, Self) {
+    fn row(self, seq: u64, fact: &AuditRecord, at_ms: u64, key: &Key) -> (String, Self) {
         let mut row = Map::new();
         row.insert("seq".to_owned(), seq.into());
         row.insert("at".to_owned(), at_ms.into());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     chain::Digest,
-    verify::{Evidence, Report, verify},
+    verify::{Evidence, VerifyReport, verify},
 };
 
 const START: &str = "audit-";
@@ -21,14 +21,14 @@ const FIRST_TAIL: u64 = 64 * 1024;
 
 /// Paths of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
+pub struct LogPaths {
     /// Folder of its files.
     pub folder: PathBuf,
     /// Key file, outside the folder.
     pub key: PathBuf,
 }
 
-impl Location {
+impl LogPaths {
     /// Returns the paths in a state directory.
     pub fn in_state(state: &Path) -> Self {
         Self { folder: state.join("audit"), key: state.join("audit.key") }
@@ -37,11 +37,11 @@ impl Location {
 
 /// A row in a file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct LogRow {
     /// File name and line number.
-    pub place: String,
+    pub location: String,
     /// Content; the text of the line if it is not JSON.
-    pub said: Value,
+    pub content: Value,
 }
 
 /// Returns the file of a day.
@@ -84,14 +84,14 @@ pub(crate) fn lines(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
 
 /// A row, and the lines after it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct RowsAfter {
     pub(crate) row: Vec<u8>,
     pub(crate) lines: Vec<Vec<u8>>,
 }
 
 /// Returns the last row with this digest and the lines after it; `None` if there is no such row. Reads from the end,
 /// and no more than necessary.
-pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<Rest>> {
+pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<RowsAfter>> {
     let mut later: Vec<Vec<u8>> = Vec::new();
     for path in all(folder)?.iter().rev() {
         let mut size = FIRST_TAIL;
@@ -107,7 +107,7 @@ pub(crate) fn after(folder: &Path, digest: Digest) -> io::Result<Option<Rest>> {
                 let mut rest = lines.split_off(at);
                 let row = rest.remove(0);
                 rest.append(&mut later);
-                return Ok(Some(Rest { row, lines: rest }));
+                return Ok(Some(RowsAfter { row, lines: rest }));
             }
             if from == 0 {
                 lines.append(&mut later);
@@ -131,15 +131,15 @@ pub(crate) fn tail(path: &Path, size: u64) -> io::Result<(u64, Vec<u8>)> {
 }
 
 /// Verifies all rows of a folder against external evidence.
-pub fn verify_folder(folder: &Path, evidence: &Evidence) -> io::Result<Report> {
+pub fn verify_folder(folder: &Path, evidence: &Evidence) -> io::Result<VerifyReport> {
     let lines = lines(folder)?;
     Ok(verify(lines.iter().map(|(place, line)| (place.clone(), line.as_slice())), evidence))
 }
 
 /// Returns the rows of a folder, oldest first.
-pub fn rows(folder: &Path) -> io::Result<Vec<Row>> {
+pub fn rows(folder: &Path) -> io::Result<Vec<LogRow>> {
     let read = |line: Vec<u8>| {
         serde_json::from_slice(&line).unwrap_or_else(|_| String::from_utf8_lossy(&line).into_owned().into())
     };
-    Ok(lines(folder)?.into_iter().map(|(place, line)| Row { place, said: read(line) }).collect())
+    Ok(lines(folder)?.into_iter().map(|(place, line)| LogRow { location: place, content: read(line) }).collect())
 }

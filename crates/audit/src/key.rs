@@ -35,7 +35,7 @@ impl Key {
             Ok(digest) => Ok(Some(Self(digest.bytes()))),
             Err(()) => {
                 let text = format!(
-                    "{} does not contain a key; restore it from a backup, or move it away and acknowledge the break that is recorded then",
+                    "{} does not contain a key; restore it from a backup, or move it away and acknowledge the break that is then recorded",
                     path.display()
                 );
                 Err(io::Error::new(ErrorKind::InvalidData, text))

@@ -1,6 +1,6 @@
 //! Tamper-evident security audit log.
 //!
-//! A [`Fact`] is metadata only: who, what, when, the outcome, and hashes; never content. Each row contains the digest
+//! A [`AuditRecord`] is metadata only: who, what, when, the outcome, and hashes; never content. Each row contains the digest
 //! of the preceding row and an HMAC, so a row that is changed, removed or moved is detected ([`verify`]). The end is
 //! also stored elsewhere ([`Anchor`]) and compared before rows are added: a log that does not end where it should gets
 //! a row that records the break, and stays broken until the owner acknowledges it. Other crates hold an [`Audit`],
@@ -10,17 +10,17 @@
 
 mod anchor;
 mod chain;
-mod fact;
 mod files;
 mod handle;
 mod key;
-mod pen;
+mod record;
 mod verify;
+mod writer;
 
-pub use anchor::{Anchor, Anchored, Break, Ledger};
-pub use chain::{Digest, Head};
-pub use fact::{Fact, What, digest_of};
-pub use files::{Location, Row, rows, verify_folder};
+pub use anchor::{Anchor, AnchorState, Break, BreakLedger};
+pub use chain::{ChainHead, Digest};
+pub use files::{LogPaths, LogRow, rows, verify_folder};
 pub use handle::{Audit, Counts};
 pub use key::Key;
-pub use verify::{Acknowledgement, Evidence, Problem, Report, verify};
+pub use record::{AuditKind, AuditRecord, digest_of};
+pub use verify::{Acknowledgement, Evidence, LogProblem, VerifyReport, verify};

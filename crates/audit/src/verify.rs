@@ -5,23 +5,23 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    anchor::{Break, Ledger},
-    chain::{Digest, Head, Link, signed},
-    fact::What,
+    anchor::{Break, BreakLedger},
+    chain::{ChainHead, Digest, Link, signed},
     key::Key,
+    record::AuditKind,
 };
 
 /// A problem of a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum LogProblem {
     /// A line that is not a row.
-    #[error("{place}: this line is no row: it was changed or damaged")]
-    NoRow {
+    #[error("{place}: the line is not a valid row: it was changed or damaged")]
+    NotARow {
         /// File name and line number.
         place: String,
     },
     /// A row that is not the next one.
-    #[error("{place}: row {found} stands where row {expected} belongs: rows were taken out, put in or moved")]
+    #[error("{place}: found row {found} instead of row {expected}: rows were removed, inserted or moved")]
     OutOfOrder {
         /// File name and line number.
         place: String,
@@ -31,7 +31,7 @@ pub enum Problem {
         found: u64,
     },
     /// The preceding row is not the one that this row followed.
-    #[error("{place}: the row before row {seq} is not the one that was written: it was changed")]
+    #[error("{place}: the row before row {seq} was changed after it was written")]
     Changed {
         /// File name and line number.
         place: String,
@@ -39,7 +39,7 @@ pub enum Problem {
         seq: u64,
     },
     /// Rows with a signature of another key.
-    #[error("{place}: rows {from} to {to} are not signed with the key of this log: they were changed or made anew")]
+    #[error("{place}: rows {from} to {to} are not signed with the key of this log: they were changed or forged")]
     Forged {
         /// File name and line number of the first one.
         place: String,
@@ -50,7 +50,7 @@ pub enum Problem {
     },
     /// A row without a signature after signed rows.
     #[error(
-        "{place}: row {seq} is not signed, but earlier rows are: it was put in, or written by an older version of Homard"
+        "{place}: row {seq} is not signed, but earlier rows are: it was inserted or written by an older version of Homard"
     )]
     Unsigned {
         /// File name and line number.
@@ -65,7 +65,7 @@ pub enum Problem {
         from: u64,
     },
     /// The end is missing.
-    #[error("the end was cut off: there are {found} rows, and the journal knows of {expected}")]
+    #[error("the log was truncated: it has {found} rows, but the journal recorded {expected}")]
     Cut {
         /// Number of rows according to the journal.
         expected: u64,
@@ -73,8 +73,8 @@ pub enum Problem {
         found: u64,
     },
     /// The row stored by the journal differs.
-    #[error("row {seq} is not the one that the journal knows: it was changed")]
-    NotAsKept {
+    #[error("row {seq} differs from the one recorded in the journal: it was changed")]
+    NotAsAnchored {
         /// Sequence number.
         seq: u64,
     },
@@ -89,7 +89,7 @@ pub enum Problem {
         what: String,
     },
     /// Breaks recorded by the journal that no acknowledgement covers.
-    #[error("the journal recorded {count} break(s) that are not acknowledged; the last at {}: {}", iso(.last.at_ms), .last.what())]
+    #[error("the journal recorded {count} break(s) that are not acknowledged; the last at {}: {}", iso(.last.at_ms), .last.description())]
     InJournal {
         /// Number of breaks.
         count: u64,
@@ -97,12 +97,10 @@ pub enum Problem {
         last: Break,
     },
     /// The journal has lost its information about this log.
-    #[error("the journal does not know this log any more: it was replaced, or removed")]
+    #[error("the journal has no record of this log: the journal was replaced or removed")]
     NoAnchor,
-    /// A checkpoint does not belong to this log.
-    #[error(
-        "the checkpoint of row {seq} is not of this log: rows were removed or replaced, or an older copy was restored"
-    )]
+    /// The log does not contain the row of a checkpoint that was sent elsewhere.
+    #[error("the checkpoint of row {seq} does not match: rows were removed or replaced, or an older copy was restored")]
     NotAsShipped {
         /// Sequence number.
         seq: u64,
@@ -115,11 +113,11 @@ pub struct Evidence {
     /// Key that rows are signed with.
     pub key: Option<Key>,
     /// End stored by the journal.
-    pub kept: Option<Head>,
+    pub kept: Option<ChainHead>,
     /// Breaks stored by the journal; `None` if it has never stored this log, or is of an older version.
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<BreakLedger>,
     /// Ends that were shipped elsewhere, oldest first.
-    pub checkpoints: Vec<Head>,
+    pub checkpoints: Vec<ChainHead>,
 }
 
 /// Problems that the owner acknowledged.
@@ -132,25 +130,25 @@ pub struct Acknowledgement {
     /// Reason given by the owner.
     pub reason: String,
     /// Problems that it covers.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<LogProblem>,
 }
 
 /// Result of verifying a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct VerifyReport {
     /// End of the chain.
-    pub head: Head,
+    pub head: ChainHead,
     /// Number of rows read.
     pub rows: u64,
     /// Problems that are not acknowledged, in order.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<LogProblem>,
     /// Acknowledgements, in order.
     pub acknowledged: Vec<Acknowledgement>,
 }
 
 /// Verifies all rows, each with its location, against external evidence.
-pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence: &Evidence) -> Report {
-    let mut check = Check::new(evidence.key.as_ref());
+pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence: &Evidence) -> VerifyReport {
+    let mut check = ChainVerifier::new(evidence.key.as_ref());
     let outside = evidence.kept.iter().chain(&evidence.checkpoints).filter(|head| head.rows > 0);
     let wanted: HashSet<u64> = outside.map(|head| head.rows).collect();
     let mut there = HashMap::new();
@@ -160,37 +158,38 @@ pub fn verify<'a>(lines: impl IntoIterator<Item = (String, &'a [u8])>, evidence:
             there.entry(check.head.rows).or_insert_with(Vec::new).push(check.head.digest);
         }
     }
-    let has = |head: &Head| head.rows == 0 || there.get(&head.rows).is_some_and(|found| found.contains(&head.digest));
-    let Check { head, rows, mut problems, acknowledged, acknowledged_breaks, is_anchored, .. } = check;
+    let has =
+        |head: &ChainHead| head.rows == 0 || there.get(&head.rows).is_some_and(|found| found.contains(&head.digest));
+    let ChainVerifier { head, rows, mut problems, acknowledged, acknowledged_breaks, is_anchored, .. } = check;
     if let Some(kept) = evidence.kept.filter(|kept| !has(kept)) {
         problems.push(match head.rows < kept.rows {
-            true => Problem::Cut { expected: kept.rows, found: head.rows },
-            false => Problem::NotAsKept { seq: kept.rows },
+            true => LogProblem::Cut { expected: kept.rows, found: head.rows },
+            false => LogProblem::NotAsAnchored { seq: kept.rows },
         });
     }
     match &evidence.ledger {
-        Some(Ledger { breaks, last: Some(last), .. }) if *breaks > acknowledged_breaks => {
-            problems.push(Problem::InJournal { count: breaks - acknowledged_breaks, last: last.clone() });
+        Some(BreakLedger { breaks, last: Some(last), .. }) if *breaks > acknowledged_breaks => {
+            problems.push(LogProblem::InJournal { count: breaks - acknowledged_breaks, last: last.clone() });
         }
-        None if is_anchored && evidence.kept.is_none() => problems.push(Problem::NoAnchor),
+        None if is_anchored && evidence.kept.is_none() => problems.push(LogProblem::NoAnchor),
         Some(_) | None => {}
     }
     let lost: BTreeSet<_> = evidence.checkpoints.iter().filter(|head| !has(head)).map(|head| head.rows).collect();
-    problems.extend(lost.into_iter().map(|seq| Problem::NotAsShipped { seq }));
-    Report { head, rows, problems, acknowledged }
+    problems.extend(lost.into_iter().map(|seq| LogProblem::NotAsShipped { seq }));
+    VerifyReport { head, rows, problems, acknowledged }
 }
 
 /// Verification state, advanced row by row.
-pub(crate) struct Check<'a> {
+pub(crate) struct ChainVerifier<'a> {
     key: Option<&'a Key>,
-    pub(crate) head: Head,
+    pub(crate) head: ChainHead,
     rows: u64,
     /// True once a row was signed: all later rows must be.
     is_signed: bool,
     is_key_missed: bool,
     /// True if a row states that the journal anchors the end.
     pub(crate) is_anchored: bool,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<LogProblem>,
     acknowledged: Vec<Acknowledgement>,
     /// Number of acknowledged breaks of the journal.
     acknowledged_breaks: u64,
@@ -198,11 +197,11 @@ pub(crate) struct Check<'a> {
     content: Sha256,
 }
 
-impl<'a> Check<'a> {
+impl<'a> ChainVerifier<'a> {
     pub(crate) fn new(key: Option<&'a Key>) -> Self {
         Self {
             key,
-            head: Head::default(),
+            head: ChainHead::default(),
             rows: 0,
             is_signed: false,
             is_key_missed: false,
@@ -215,13 +214,13 @@ impl<'a> Check<'a> {
     }
 
     /// Starts a verification after a row.
-    pub(crate) fn after(row: &[u8], head: Head, key: &'a Key) -> Self {
+    pub(crate) fn after(row: &[u8], head: ChainHead, key: &'a Key) -> Self {
         Self { head, is_signed: signed(row).is_some(), ..Self::new(Some(key)) }
     }
 
     /// True if every row follows its predecessor. Recorded breaks are allowed.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.problems.iter().all(|problem| matches!(problem, Problem::Recorded { .. }))
+    pub(crate) fn is_intact(&self) -> bool {
+        self.problems.iter().all(|problem| matches!(problem, LogProblem::Recorded { .. }))
     }
 
     /// Returns the digest of all lines so far.
@@ -238,13 +237,13 @@ impl<'a> Check<'a> {
                 let is_valid = self.check_signature(&place, link.seq, line);
                 self.check_place(&place, expected, &link, is_valid);
                 if is_valid {
-                    self.heed(place, &link);
+                    self.interpret(place, &link);
                 }
-                self.head = Head { rows: link.seq, digest };
+                self.head = ChainHead { rows: link.seq, digest };
             }
             None => {
-                self.problems.push(Problem::NoRow { place });
-                self.head = Head { rows: expected, digest };
+                self.problems.push(LogProblem::NotARow { place });
+                self.head = ChainHead { rows: expected, digest };
             }
         }
         self.content.update(line);
@@ -252,11 +251,11 @@ impl<'a> Check<'a> {
     }
 
     fn check_place(&mut self, place: &str, expected: u64, link: &Link, is_valid: bool) {
-        let is_after_break = is_valid && link.what == What::Broken.name() && link.seq >= expected;
+        let is_after_break = is_valid && link.what == AuditKind::ChainBroken.name() && link.seq >= expected;
         if link.seq != expected && !is_after_break {
-            self.problems.push(Problem::OutOfOrder { place: place.to_owned(), expected, found: link.seq });
+            self.problems.push(LogProblem::OutOfOrder { place: place.to_owned(), expected, found: link.seq });
         } else if link.prev != self.head.digest.to_string() {
-            self.problems.push(Problem::Changed { place: place.to_owned(), seq: link.seq });
+            self.problems.push(LogProblem::Changed { place: place.to_owned(), seq: link.seq });
         }
     }
 
@@ -264,14 +263,14 @@ impl<'a> Check<'a> {
     fn check_signature(&mut self, place: &str, seq: u64, line: &[u8]) -> bool {
         let Some((body, signature)) = signed(line) else {
             if self.is_signed {
-                self.problems.push(Problem::Unsigned { place: place.to_owned(), seq });
+                self.problems.push(LogProblem::Unsigned { place: place.to_owned(), seq });
             }
             return false;
         };
         self.is_signed = true;
         let Some(key) = self.key else {
             if !std::mem::replace(&mut self.is_key_missed, true) {
-                self.problems.push(Problem::NoKey { from: seq });
+                self.problems.push(LogProblem::NoKey { from: seq });
             }
             return false;
         };
@@ -279,21 +278,22 @@ impl<'a> Check<'a> {
             return true;
         }
         match self.problems.last_mut() {
-            Some(Problem::Forged { to, .. }) if *to + 1 == seq => *to = seq,
-            Some(_) | None => self.problems.push(Problem::Forged { place: place.to_owned(), from: seq, to: seq }),
+            Some(LogProblem::Forged { to, .. }) if *to + 1 == seq => *to = seq,
+            Some(_) | None => self.problems.push(LogProblem::Forged { place: place.to_owned(), from: seq, to: seq }),
         }
         false
     }
 
-    /// Interprets a signed row about the log itself.
-    fn heed(&mut self, place: String, link: &Link) {
-        if link.what == What::Anchored.name() {
+    /// Handles a row about the log itself: the start of anchoring, a break, or an acknowledgement. An acknowledgement
+    /// counts only if its digest covers exactly the rows before it. Other rows are ignored.
+    fn interpret(&mut self, place: String, link: &Link) {
+        if link.what == AuditKind::Anchored.name() {
             self.is_anchored = true;
-        } else if link.what == What::Broken.name() {
+        } else if link.what == AuditKind::ChainBroken.name() {
             self.is_anchored = true;
             let found = Break::of(link);
-            self.problems.push(Problem::Recorded { place, at_ms: link.at, what: found.what() });
-        } else if link.what == What::Acknowledged.name() && link.text("covers") == self.covered().to_string() {
+            self.problems.push(LogProblem::Recorded { place, at_ms: link.at, what: found.description() });
+        } else if link.what == AuditKind::Acknowledged.name() && link.text("covers") == self.covered().to_string() {
             let breaks = link.more.get("breaks").and_then(serde_json::Value::as_u64).unwrap_or_default();
             self.acknowledged_breaks = self.acknowledged_breaks.max(breaks);
             self.acknowledged.push(Acknowledgement {
@@ -315,16 +315,16 @@ fn iso(at_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Fact;
+    use crate::AuditRecord;
 
     const KEY: u8 = 7;
 
-    fn fact(n: u64) -> Fact {
-        Fact::new(What::Egress).by("agent:main:main").count("port", n)
+    fn fact(n: u64) -> AuditRecord {
+        AuditRecord::new(AuditKind::Egress).actor("agent:main:main").count("port", n)
     }
 
-    fn chain(rows: u64) -> (Vec<Vec<u8>>, Head) {
-        let mut head = Head::default();
+    fn chain(rows: u64) -> (Vec<Vec<u8>>, ChainHead) {
+        let mut head = ChainHead::default();
         let mut lines = Vec::new();
         for at in 0..rows {
             let (line, next) = head.next(&fact(at), at, &Key::fixed(KEY));
@@ -334,15 +334,15 @@ mod tests {
         (lines, head)
     }
 
-    fn problems(lines: &[Vec<u8>], kept: Option<Head>) -> Vec<Problem> {
+    fn problems(lines: &[Vec<u8>], kept: Option<ChainHead>) -> Vec<LogProblem> {
         let placed = lines.iter().enumerate().map(|(at, line)| (format!("line {}", at + 1), line.as_slice()));
         verify(placed, &Evidence { key: Some(Key::fixed(KEY)), kept, ..Evidence::default() }).problems
     }
 
     /// Returns the problems other than invalid signatures.
-    fn places(lines: &[Vec<u8>], kept: Option<Head>) -> Vec<Problem> {
+    fn places(lines: &[Vec<u8>], kept: Option<ChainHead>) -> Vec<LogProblem> {
         let mut found = problems(lines, kept);
-        found.retain(|problem| !matches!(problem, Problem::Forged { .. }));
+        found.retain(|problem| !matches!(problem, LogProblem::Forged { .. }));
         found
     }
 
@@ -351,7 +351,7 @@ mod tests {
         let (_, head) = chain(3);
         assert_eq!(head.to_string().parse(), Ok(head));
         for wrong in ["", "3", "3:", "x:00", &format!("3:{}", "g".repeat(64)), &format!("3:{}", "é".repeat(32))] {
-            assert_eq!(wrong.parse::<Head>(), Err(()), "{wrong}");
+            assert_eq!(wrong.parse::<ChainHead>(), Err(()), "{wrong}");
         }
     }
 
@@ -362,7 +362,7 @@ mod tests {
         // The stored end may lag behind.
         assert_eq!(problems(&lines, Some(chain(60).1)), []);
         assert_eq!(problems(&[], None), []);
-        assert_eq!(problems(&[], Some(Head::default())), []);
+        assert_eq!(problems(&[], Some(ChainHead::default())), []);
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
             let at = line.iter().position(|byte| *byte == b'm').unwrap();
             line[at] ^= 1;
         }
-        let changed = |seq| Problem::Changed { place: format!("line {seq}"), seq };
+        let changed = |seq| LogProblem::Changed { place: format!("line {seq}"), seq };
         assert_eq!(places(&lines, Some(head)), (3..=3000).step_by(3).map(changed).collect::<Vec<_>>());
     }
 
@@ -383,7 +383,7 @@ mod tests {
         let found = problems(&left, Some(head));
         let gaps: Vec<_> = found
             .iter()
-            .map(|problem| matches!(problem, Problem::OutOfOrder { expected, found, .. } if expected + 1 == *found))
+            .map(|problem| matches!(problem, LogProblem::OutOfOrder { expected, found, .. } if expected + 1 == *found))
             .collect();
         assert_eq!(gaps, vec![true; 1000]);
     }
@@ -396,7 +396,7 @@ mod tests {
         }
         let found = problems(&lines, Some(head));
         for at in (1..2999u64).step_by(3) {
-            let told = Problem::OutOfOrder { place: format!("line {}", at + 1), expected: at + 1, found: at + 2 };
+            let told = LogProblem::OutOfOrder { place: format!("line {}", at + 1), expected: at + 1, found: at + 2 };
             assert!(found.contains(&told), "{told}");
         }
     }
@@ -418,23 +418,23 @@ mod tests {
         let (mut lines, head) = chain(1000);
         for left in (0..1000u64).rev().step_by(97) {
             lines.truncate(usize::try_from(left).unwrap());
-            assert_eq!(problems(&lines, Some(head)), [Problem::Cut { expected: 1000, found: left }]);
+            assert_eq!(problems(&lines, Some(head)), [LogProblem::Cut { expected: 1000, found: left }]);
         }
         // A forged end of the same length differs from the stored one.
-        let mut forged = Head::default();
+        let mut forged = ChainHead::default();
         let lines: Vec<_> = (0..1000)
             .map(|at| {
-                let (line, next) = forged.next(&Fact::new(What::Egress), at, &Key::fixed(KEY));
+                let (line, next) = forged.next(&AuditRecord::new(AuditKind::Egress), at, &Key::fixed(KEY));
                 forged = next;
                 line.into_bytes()
             })
             .collect();
-        assert_eq!(problems(&lines, Some(head)), [Problem::NotAsKept { seq: 1000 }]);
+        assert_eq!(problems(&lines, Some(head)), [LogProblem::NotAsAnchored { seq: 1000 }]);
     }
 
     #[test]
     fn h3_a_chain_that_was_made_anew_without_the_key_shows_by_itself() {
-        let mut head = Head::default();
+        let mut head = ChainHead::default();
         let (mut lines, _) = chain(2);
         let (end, _) = chain(2);
         lines.clear();
@@ -444,14 +444,14 @@ mod tests {
             head = next;
         }
         let place = "line 1".to_owned();
-        assert_eq!(problems(&lines, None), [Problem::Forged { place, from: 1, to: 5 }]);
+        assert_eq!(problems(&lines, None), [LogProblem::Forged { place, from: 1, to: 5 }]);
         // Unsigned rows must not follow signed ones.
         let mut lines = end;
         lines.push(format!("{{\"seq\":3,\"at\":0,\"prev\":\"{}\"}}", Digest::of(&lines[1])).into_bytes());
-        assert_eq!(problems(&lines, None), [Problem::Unsigned { place: "line 3".to_owned(), seq: 3 }]);
+        assert_eq!(problems(&lines, None), [LogProblem::Unsigned { place: "line 3".to_owned(), seq: 3 }]);
         let placed = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
         let without_key = verify(placed, &Evidence::default()).problems;
-        assert_eq!(without_key[0], Problem::NoKey { from: 1 });
+        assert_eq!(without_key[0], LogProblem::NoKey { from: 1 });
     }
 
     #[test]
@@ -461,12 +461,12 @@ mod tests {
         let check = |lines: &[Vec<u8>]| {
             let placed = lines.iter().map(|line| ("line".to_owned(), line.as_slice()));
             // The journal was restored as well: it knows of no more rows.
-            let kept = Head::at(lines.last().unwrap());
+            let kept = ChainHead::at(lines.last().unwrap());
             let key = Some(Key::fixed(KEY));
             verify(placed, &Evidence { key, kept, ledger: None, checkpoints: shipped.to_vec() }).problems
         };
         assert_eq!(check(&lines), []);
-        assert_eq!(check(&lines[..7]), [Problem::NotAsShipped { seq: 9 }]);
-        assert_eq!(check(&lines[..4]), [Problem::NotAsShipped { seq: 5 }, Problem::NotAsShipped { seq: 9 }]);
+        assert_eq!(check(&lines[..7]), [LogProblem::NotAsShipped { seq: 9 }]);
+        assert_eq!(check(&lines[..4]), [LogProblem::NotAsShipped { seq: 5 }, LogProblem::NotAsShipped { seq: 9 }]);
     }
 }

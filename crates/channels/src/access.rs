@@ -8,7 +8,7 @@ use homard_proto::{ChannelAccount, Identity, SenderPattern};
 
 use crate::{
     incoming::{Incoming, PeerKind},
-    mention::Patterns,
+    mention::MentionPatterns,
 };
 
 /// Policy for direct messages.
@@ -74,7 +74,7 @@ pub enum Activation {
 /// Allowlist of senders of one account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowList {
-    has_everyone: bool,
+    has_wildcard: bool,
     senders: Vec<Identity>,
 }
 
@@ -83,15 +83,15 @@ impl AllowList {
     pub fn of<'a>(at: &ChannelAccount, entries: impl IntoIterator<Item = &'a str>) -> Self {
         let mut list = Self::default();
         for pattern in entries.into_iter().map(SenderPattern::parse) {
-            list.has_everyone |= pattern == SenderPattern::Anyone;
+            list.has_wildcard |= pattern == SenderPattern::Anyone;
             list.senders.extend(pattern.in_own_list(at));
         }
         list
     }
 
     /// Returns true if it contains `*`.
-    pub fn has_everyone(&self) -> bool {
-        self.has_everyone
+    pub fn has_wildcard(&self) -> bool {
+        self.has_wildcard
     }
 
     /// Returns the listed senders.
@@ -101,13 +101,13 @@ impl AllowList {
 
     /// True if it covers a sender, by `*` or by id.
     fn covers(&self, sender: &Identity) -> bool {
-        self.has_everyone || self.senders.contains(sender)
+        self.has_wildcard || self.senders.contains(sender)
     }
 }
 
 /// Access rules of an account.
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
+pub struct AccessRules {
     /// Policy for direct messages.
     pub dm: DmPolicy,
     /// Allowlist for direct messages.
@@ -119,7 +119,7 @@ pub struct Rules {
     /// Rules of listed groups by id; `*` for all others.
     pub groups: BTreeMap<String, GroupRules>,
     /// Mention patterns.
-    pub patterns: Patterns,
+    pub mention_patterns: MentionPatterns,
 }
 
 /// Rules of a group or a topic. Unset values are inherited from the level above.
@@ -137,7 +137,7 @@ pub struct GroupRules {
 
 /// A message to be checked.
 #[derive(Debug, Clone, Copy)]
-pub struct Caller<'a> {
+pub struct AccessRequest<'a> {
     /// The message.
     pub incoming: &'a Incoming,
     /// Its sender.
@@ -147,12 +147,12 @@ pub struct Caller<'a> {
     /// Activation set for the group's session.
     pub activation: Option<Activation>,
     /// True if it is a known command.
-    pub is_control: bool,
+    pub is_command: bool,
 }
 
 /// Decision about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AccessDecision {
     /// It is passed to an agent.
     Admit {
         /// True if it mentions the agent.
@@ -163,14 +163,14 @@ pub enum Verdict {
     /// The sender is sent a pairing code once; the message itself is not processed.
     Pair,
     /// It is not addressed to the agent, but kept as context for a later one.
-    Remember,
+    KeepAsContext,
     /// It is dropped.
-    Drop(Reason),
+    Drop(DropReason),
 }
 
 /// Why a message is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum DropReason {
     /// The sender is a bot.
     Bot,
     /// Messages are disabled there.
@@ -184,70 +184,70 @@ pub enum Reason {
 }
 
 /// Decides what happens to a message.
-pub fn judge(rules: &Rules, caller: Caller<'_>) -> Verdict {
+pub fn decide(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
     if caller.incoming.sender.is_bot {
-        return Verdict::Drop(Reason::Bot);
+        return AccessDecision::Drop(DropReason::Bot);
     }
     match caller.incoming.peer.kind {
-        PeerKind::Direct if caller.incoming.sender.is_chat => Verdict::Drop(Reason::Sender),
+        PeerKind::Direct if caller.incoming.sender.is_chat => AccessDecision::Drop(DropReason::Sender),
         PeerKind::Direct => direct(rules, caller),
         PeerKind::Group | PeerKind::Channel => group(rules, caller),
     }
 }
 
-fn direct(rules: &Rules, caller: Caller<'_>) -> Verdict {
+fn direct(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
     let is_known = rules.allow_from.covers(caller.sender) || caller.paired.contains(caller.sender);
     match rules.dm {
-        DmPolicy::Disabled => Verdict::Drop(Reason::Disabled),
+        DmPolicy::Disabled => AccessDecision::Drop(DropReason::Disabled),
         DmPolicy::Pairing | DmPolicy::Allowlist | DmPolicy::Open if is_known => {
-            Verdict::Admit { was_mentioned: true, may_command: true }
+            AccessDecision::Admit { was_mentioned: true, may_command: true }
         }
-        DmPolicy::Pairing => Verdict::Pair,
-        DmPolicy::Allowlist | DmPolicy::Open => Verdict::Drop(Reason::Sender),
+        DmPolicy::Pairing => AccessDecision::Pair,
+        DmPolicy::Allowlist | DmPolicy::Open => AccessDecision::Drop(DropReason::Sender),
     }
 }
 
-fn group(rules: &Rules, caller: Caller<'_>) -> Verdict {
+fn group(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
     let incoming = caller.incoming;
-    let levels = match levels(rules, incoming) {
+    let levels = match applicable_rules(rules, incoming) {
         Ok(levels) => levels,
-        Err(reason) => return Verdict::Drop(reason),
+        Err(reason) => return AccessDecision::Drop(reason),
     };
     let sender = caller.sender;
     let own_list = levels.iter().find_map(|level| level.allow_from.as_ref());
     let list = own_list.or(rules.group_allow_from.as_ref()).unwrap_or(&rules.allow_from);
     let is_open = rules.group == GroupPolicy::Open && own_list.is_none();
     if !is_open && !list.covers(sender) {
-        return Verdict::Drop(Reason::Sender);
+        return AccessDecision::Drop(DropReason::Sender);
     }
     // In an open group everyone may talk; commands need more.
     let may_command = list.covers(sender) || rules.allow_from.covers(sender) || caller.paired.contains(sender);
-    if caller.is_control && !may_command {
-        return Verdict::Drop(Reason::Command);
+    if caller.is_command && !may_command {
+        return AccessDecision::Drop(DropReason::Command);
     }
-    let was_mentioned = speaks_to_us(rules, incoming);
+    let was_mentioned = is_addressed(rules, incoming);
     let requires_mention = match caller.activation {
         Some(Activation::Always) => false,
         Some(Activation::Mention) => true,
         None => levels.iter().find_map(|level| level.requires_mention).unwrap_or(true),
     };
-    if requires_mention && !was_mentioned && !caller.is_control {
-        return Verdict::Remember;
+    if requires_mention && !was_mentioned && !caller.is_command {
+        return AccessDecision::KeepAsContext;
     }
-    Verdict::Admit { was_mentioned, may_command }
+    AccessDecision::Admit { was_mentioned, may_command }
 }
 
 /// Returns the rules that apply to a group message, most specific first.
-fn levels<'a>(rules: &'a Rules, incoming: &Incoming) -> Result<Vec<&'a GroupRules>, Reason> {
+fn applicable_rules<'a>(rules: &'a AccessRules, incoming: &Incoming) -> Result<Vec<&'a GroupRules>, DropReason> {
     let (named, rest) = (rules.groups.get(&incoming.peer.id), rules.groups.get("*"));
     let is_listed = named.is_some() || rest.is_some();
     let needs_listing = match rules.group {
-        GroupPolicy::Disabled => return Err(Reason::Disabled),
+        GroupPolicy::Disabled => return Err(DropReason::Disabled),
         GroupPolicy::Allowlist => true,
         GroupPolicy::Open => !rules.groups.is_empty(),
     };
     if needs_listing && !is_listed {
-        return Err(Reason::Group);
+        return Err(DropReason::Group);
     }
     let topic = |level: &'a GroupRules| {
         let thread = incoming.thread.as_deref()?;
@@ -259,14 +259,14 @@ fn levels<'a>(rules: &'a Rules, incoming: &Incoming) -> Result<Vec<&'a GroupRule
     let own = [named.and_then(topic), named].into_iter().flatten();
     let others = [rest.and_then(topic), rest].into_iter().flatten().filter(|_| named.is_none());
     match own.chain(others).find_map(|level| level.is_enabled) {
-        Some(false) => Err(Reason::Disabled),
+        Some(false) => Err(DropReason::Disabled),
         Some(true) | None => Ok(levels),
     }
 }
 
 /// True if a message is addressed to the agent. A message that mentions only others is not, even if a pattern matches.
-fn speaks_to_us(rules: &Rules, incoming: &Incoming) -> bool {
-    incoming.was_mentioned || (!incoming.mentions_others && rules.patterns.find_in(&incoming.text))
+fn is_addressed(rules: &AccessRules, incoming: &Incoming) -> bool {
+    incoming.was_mentioned || (!incoming.mentions_others && rules.mention_patterns.matches(&incoming.text))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::incoming::{Attachment, Event};
+use crate::incoming::{Attachment, ChannelEvent};
 
 /// One account of one chat platform.
 ///
@@ -13,28 +13,28 @@ use crate::incoming::{Attachment, Event};
 #[async_trait]
 pub trait Channel: Send + Sync + fmt::Debug {
     /// Returns the capabilities and text format of the platform.
-    fn manner(&self) -> Manner;
+    fn capabilities(&self) -> ChannelCapabilities;
 
     /// Passes inbound events to the sink until it fails, and returns the reason. The future may be dropped at any time
     /// without loss: events that the sink did not confirm are received again.
     ///
     /// `cursor` is the last one that the sink stored, if any.
-    async fn receive(&self, cursor: Option<String>, sink: &dyn Sink) -> Failure;
+    async fn receive(&self, cursor: Option<String>, sink: &dyn Sink) -> ChannelError;
 
     /// Sends a message. If the future is dropped, it is unknown whether the message was sent.
-    async fn send(&self, outgoing: Outgoing) -> Result<Receipt, Failure>;
+    async fn send(&self, outgoing: Outgoing) -> Result<Receipt, ChannelError>;
 
     /// Performs an idempotent action, such as a reaction.
-    async fn act(&self, act: Act) -> Result<Receipt, Failure>;
+    async fn perform(&self, act: ChannelAction) -> Result<Receipt, ChannelError>;
 
     /// Downloads an attachment of at most `most` bytes.
-    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, Failure>;
+    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, ChannelError>;
 
     /// Asks the platform for the account's own identity.
-    async fn probe(&self) -> Result<Probe, Failure>;
+    async fn identity(&self) -> Result<AccountIdentity, ChannelError>;
 
     /// Returns the id of the chat that a target denotes; all spellings of a target yield the same id.
-    fn recipient(&self, to: &str) -> Result<String, Failure> {
+    fn recipient(&self, to: &str) -> Result<String, ChannelError> {
         Ok(to.to_owned())
     }
 }
@@ -44,33 +44,33 @@ pub trait Channel: Send + Sync + fmt::Debug {
 pub trait Sink: Send + Sync {
     /// Stores a batch in order, and returns when its events and its cursor are on disk. An event may be delivered
     /// again, then with the same id.
-    async fn take(&self, batch: Batch) -> Result<(), Unstored>;
+    async fn store(&self, batch: Batch) -> Result<(), SinkError>;
 
     /// Reports the state of the connection.
-    fn note(&self, note: Note);
+    fn report_state(&self, note: ConnectionState);
 }
 
 /// Events that were received together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Batch {
     /// The events, oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<ChannelEvent>,
     /// Position to continue from after a restart, once the events are stored. Opaque, and valid for this account only.
     pub cursor: Option<String>,
 }
 
 /// The sink could not store a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("what came in could not be stored: {0}")]
-pub struct Unstored(pub String);
+#[error("failed to store the received events: {0}")]
+pub struct SinkError(pub String);
 
 /// State of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub enum ConnectionState {
     /// The platform responds.
     Up,
     /// Another process receives for the same account, which only one may do. Retried after the wait.
-    Rivalled {
+    Conflict {
         /// Message of the platform.
         why: String,
         /// Delay before the next attempt.
@@ -87,13 +87,13 @@ pub enum Note {
 
 /// Capabilities and text format of a platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Manner {
+pub struct ChannelCapabilities {
     /// Name of the platform in lower case.
     pub channel: &'static str,
     /// Recommended maximum length of a text in characters.
     pub text_limit: usize,
     /// How Markdown is rendered.
-    pub flavour: Flavour,
+    pub markdown: MarkdownRendering,
     /// True if a reply may be sent in several messages while it is written.
     pub has_blocks: bool,
     /// True if it supports threads or topics.
@@ -112,7 +112,7 @@ pub struct Manner {
 
 /// How a platform renders Markdown. The channel does the conversion; this describes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
+pub enum MarkdownRendering {
     /// It receives Markdown unchanged.
     Markdown,
     /// It shows styles; tables become fixed-width text.
@@ -121,7 +121,7 @@ pub enum Flavour {
 
 /// A destination on a platform.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Place {
+pub struct Destination {
     /// The person or group.
     pub to: String,
     /// The thread.
@@ -134,7 +134,7 @@ pub struct Outgoing {
     /// Idempotency key, also for the platform if it supports one.
     pub id: String,
     /// Destination.
-    pub place: Place,
+    pub destination: Destination,
     /// Id of the message that it replies to.
     pub reply_to: Option<String>,
     /// Text as Markdown.
@@ -191,13 +191,13 @@ impl fmt::Debug for Media {
 
 /// An idempotent action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
+pub enum ChannelAction {
     /// Shows a typing indicator for a few seconds.
-    Type(Place),
+    Type(Destination),
     /// Sets a reaction on a message, replacing our last one; `None` removes it.
     React {
         /// Where the message is.
-        place: Place,
+        place: Destination,
         /// Message id.
         message: String,
         /// The reaction.
@@ -206,7 +206,7 @@ pub enum Act {
     /// Replaces the text of a message. It must fit into one message.
     Edit {
         /// Where the message is.
-        place: Place,
+        place: Destination,
         /// Message id.
         message: String,
         /// New text as Markdown.
@@ -217,13 +217,13 @@ pub enum Act {
     /// Deletes a message.
     Delete {
         /// Where the message is.
-        place: Place,
+        place: Destination,
         /// Message id.
         message: String,
     },
 }
 
-impl Act {
+impl ChannelAction {
     /// Returns its name for error messages.
     pub fn name(&self) -> &'static str {
         match self {
@@ -246,7 +246,7 @@ pub struct Receipt {
 
 /// The account's own identity on a platform.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Probe {
+pub struct AccountIdentity {
     /// Its id.
     pub id: String,
     /// Its user name, by which it is mentioned, without `@`.
@@ -259,9 +259,9 @@ pub struct Probe {
 
 /// Why an operation failed, classified by what can be done about it. The texts contain no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum ChannelError {
     /// The platform does not support this.
-    #[error("{channel} cannot do {action}")]
+    #[error("{channel} does not support {action}")]
     Unsupported {
         /// The platform.
         channel: &'static str,
@@ -272,7 +272,7 @@ pub enum Failure {
     #[error("{0}")]
     Refused(String),
     /// The platform asks to retry later; nothing was done.
-    #[error("{why}; it asks to wait {}", seconds(*after))]
+    #[error("{why}; retry after {}", seconds(*after))]
     RetryAfter {
         /// Delay before the retry.
         after: Duration,
@@ -283,7 +283,7 @@ pub enum Failure {
     #[error("{0}; try again later")]
     Unavailable(String),
     /// It is unknown whether it was done.
-    #[error("{0}; it may have been done all the same")]
+    #[error("{0}; the operation may have succeeded")]
     Unknown(String),
 }
 

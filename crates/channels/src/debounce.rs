@@ -3,16 +3,16 @@
 use std::{collections::VecDeque, time::Duration};
 
 /// Maximum number of messages merged.
-const ITEMS: usize = 50;
+const MAX_ITEMS: usize = 50;
 
 /// Maximum number of senders with pending messages; beyond that, the oldest is released.
-const SENDERS: usize = 1000;
+const MAX_SENDERS: usize = 1000;
 
 /// How a message is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Treat {
+pub enum DebounceMode {
     /// It may be merged with its neighbours.
-    Joined,
+    Merge,
     /// It is passed on alone, after releasing what is pending before it: media and commands.
     Alone,
 }
@@ -22,11 +22,11 @@ pub enum Treat {
 pub struct Debounce<T> {
     window_ms: u64,
     /// Ordered by the time of each sender's first message.
-    waiting: VecDeque<Waiting<T>>,
+    pending: VecDeque<PendingMessages<T>>,
 }
 
 #[derive(Debug, Clone)]
-struct Waiting<T> {
+struct PendingMessages<T> {
     key: String,
     items: Vec<T>,
     due_ms: u64,
@@ -36,25 +36,25 @@ impl<T> Debounce<T> {
     /// Creates a debouncer that releases a sender's messages after this period of silence; zero disables it.
     pub fn new(window: Duration) -> Self {
         let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
-        Self { window_ms, waiting: VecDeque::new() }
+        Self { window_ms, pending: VecDeque::new() }
     }
 
     /// Adds a message; returns the groups that are complete now, in order of arrival.
-    pub fn push(&mut self, key: &str, item: T, treat: Treat, now_ms: u64) -> Vec<Vec<T>> {
-        if self.window_ms == 0 || treat == Treat::Alone {
+    pub fn push(&mut self, key: &str, item: T, treat: DebounceMode, now_ms: u64) -> Vec<Vec<T>> {
+        if self.window_ms == 0 || treat == DebounceMode::Alone {
             return self.take(key).into_iter().chain([vec![item]]).collect();
         }
         let due_ms = now_ms.saturating_add(self.window_ms);
-        match self.waiting.iter_mut().find(|waiting| waiting.key == key) {
+        match self.pending.iter_mut().find(|waiting| waiting.key == key) {
             Some(waiting) => {
                 waiting.items.push(item);
                 waiting.due_ms = due_ms;
-                if waiting.items.len() >= ITEMS { self.take(key).into_iter().collect() } else { Vec::new() }
+                if waiting.items.len() >= MAX_ITEMS { self.take(key).into_iter().collect() } else { Vec::new() }
             }
             None => {
-                self.waiting.push_back(Waiting { key: key.to_owned(), items: vec![item], due_ms });
-                let too_many = self.waiting.len() > SENDERS;
-                let first = if too_many { self.waiting.pop_front() } else { None };
+                self.pending.push_back(PendingMessages { key: key.to_owned(), items: vec![item], due_ms });
+                let too_many = self.pending.len() > MAX_SENDERS;
+                let first = if too_many { self.pending.pop_front() } else { None };
                 first.map(|waiting| waiting.items).into_iter().collect()
             }
         }
@@ -62,21 +62,21 @@ impl<T> Debounce<T> {
 
     /// Returns the groups whose senders have been silent long enough.
     pub fn due(&mut self, now_ms: u64) -> Vec<Vec<T>> {
-        let (due, waiting) = self.waiting.drain(..).partition(|waiting| waiting.due_ms <= now_ms);
-        self.waiting = waiting;
-        let due: VecDeque<Waiting<T>> = due;
+        let (due, waiting) = self.pending.drain(..).partition(|waiting| waiting.due_ms <= now_ms);
+        self.pending = waiting;
+        let due: VecDeque<PendingMessages<T>> = due;
         due.into_iter().map(|waiting| waiting.items).collect()
     }
 
     /// Time of the next release, if anything is pending.
     pub fn next_due(&self) -> Option<u64> {
-        self.waiting.iter().map(|waiting| waiting.due_ms).min()
+        self.pending.iter().map(|waiting| waiting.due_ms).min()
     }
 
     /// Takes the pending messages of one sender.
     pub fn take(&mut self, key: &str) -> Option<Vec<T>> {
-        let at = self.waiting.iter().position(|waiting| waiting.key == key)?;
-        self.waiting.remove(at).map(|waiting| waiting.items)
+        let at = self.pending.iter().position(|waiting| waiting.key == key)?;
+        self.pending.remove(at).map(|waiting| waiting.items)
     }
 }
 
@@ -89,9 +89,9 @@ mod tests {
     #[test]
     fn a_sender_is_done_after_a_silence() {
         let mut debounce = Debounce::new(Duration::from_millis(100));
-        assert_eq!(debounce.push("a", 1, Treat::Joined, 0), Vec::<Vec<i32>>::new());
-        assert_eq!(debounce.push("b", 2, Treat::Joined, 50), Vec::<Vec<i32>>::new());
-        assert_eq!(debounce.push("a", 3, Treat::Joined, 60), Vec::<Vec<i32>>::new());
+        assert_eq!(debounce.push("a", 1, DebounceMode::Merge, 0), Vec::<Vec<i32>>::new());
+        assert_eq!(debounce.push("b", 2, DebounceMode::Merge, 50), Vec::<Vec<i32>>::new());
+        assert_eq!(debounce.push("a", 3, DebounceMode::Merge, 60), Vec::<Vec<i32>>::new());
         assert_eq!((debounce.due(149), debounce.next_due()), (vec![], Some(150)));
         assert_eq!((debounce.due(150), debounce.next_due()), (vec![vec![2]], Some(160)));
         assert_eq!((debounce.due(900), debounce.next_due()), (vec![vec![1, 3]], None));
@@ -100,21 +100,22 @@ mod tests {
     #[test]
     fn what_stands_alone_ends_what_waits() {
         let mut debounce = Debounce::new(Duration::from_millis(100));
-        debounce.push("a", 1, Treat::Joined, 0);
-        debounce.push("b", 2, Treat::Joined, 0);
-        assert_eq!(debounce.push("a", 3, Treat::Alone, 1), [vec![1], vec![3]]);
+        debounce.push("a", 1, DebounceMode::Merge, 0);
+        debounce.push("b", 2, DebounceMode::Merge, 0);
+        assert_eq!(debounce.push("a", 3, DebounceMode::Alone, 1), [vec![1], vec![3]]);
         assert_eq!(debounce.due(900), [vec![2]]);
-        assert_eq!(Debounce::new(Duration::ZERO).push("a", 1, Treat::Joined, 0), [vec![1]]);
+        assert_eq!(Debounce::new(Duration::ZERO).push("a", 1, DebounceMode::Merge, 0), [vec![1]]);
     }
 
     #[test]
     fn what_waits_is_bounded() {
         let mut debounce = Debounce::new(Duration::from_secs(1));
-        let whole: Vec<Vec<usize>> = (0..ITEMS + 1).flat_map(|n| debounce.push("a", n, Treat::Joined, 0)).collect();
-        assert_eq!(whole, [(0..ITEMS).collect::<Vec<_>>()]);
+        let whole: Vec<Vec<usize>> =
+            (0..MAX_ITEMS + 1).flat_map(|n| debounce.push("a", n, DebounceMode::Merge, 0)).collect();
+        assert_eq!(whole, [(0..MAX_ITEMS).collect::<Vec<_>>()]);
         let first: Vec<Vec<usize>> =
-            (0..SENDERS).flat_map(|n| debounce.push(&format!("s{n}"), n, Treat::Joined, 0)).collect();
-        assert_eq!(first, [vec![ITEMS]]);
+            (0..MAX_SENDERS).flat_map(|n| debounce.push(&format!("s{n}"), n, DebounceMode::Merge, 0)).collect();
+        assert_eq!(first, [vec![MAX_ITEMS]]);
     }
 
     proptest! {
@@ -127,7 +128,7 @@ mod tests {
             let (mut now, mut out, mut sent) = (0, vec![vec![]; 3], vec![vec![]; 3]);
             for (n, (sender, alone, pause)) in steps.into_iter().enumerate() {
                 now += pause;
-                let treat = if alone { Treat::Alone } else { Treat::Joined };
+                let treat = if alone { DebounceMode::Alone } else { DebounceMode::Merge };
                 let mut whole = debounce.due(now);
                 whole.extend(debounce.push(&sender.to_string(), (sender, n), treat, now));
                 sent[sender].push(n);

@@ -6,7 +6,7 @@ use crate::incoming::{Incoming, PeerKind};
 
 /// Time zone of the date in an envelope.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Clock {
+pub enum EnvelopeClock {
     /// This zone: `2026-11-15 16:41 CET`.
     Zone(TimeZone),
     /// UTC: `2026-11-15T15:41Z`.
@@ -17,11 +17,11 @@ pub enum Clock {
 
 /// Content of the envelope besides the message.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stamp<'a> {
+pub struct EnvelopeStamp<'a> {
     /// Display name of the platform, such as `Telegram`.
     pub channel: &'a str,
     /// Time zone of the date.
-    pub clock: Clock,
+    pub clock: EnvelopeClock,
     /// Time of the previous message in this session, in milliseconds; `None` omits the elapsed time.
     pub previous_ms: Option<u64>,
 }
@@ -30,12 +30,12 @@ pub struct Stamp<'a> {
 ///
 /// `body` is the text or a substitute for it. Untrusted text, such as a name, can neither end the envelope nor begin a
 /// line.
-pub fn wrap(incoming: &Incoming, body: &str, stamp: &Stamp<'_>) -> String {
+pub fn wrap(incoming: &Incoming, body: &str, stamp: &EnvelopeStamp<'_>) -> String {
     let body = match incoming.peer.kind {
         PeerKind::Direct | PeerKind::Channel => body.to_owned(),
         PeerKind::Group => format!("{}: {body}", sender(incoming)),
     };
-    let elapsed = stamp.previous_ms.map(|previous| pause(incoming.timestamp_ms.saturating_sub(previous)));
+    let elapsed = stamp.previous_ms.map(|previous| format_elapsed(incoming.timestamp_ms.saturating_sub(previous)));
     let parts = [Some(stamp.channel.to_owned()), Some(from(incoming)), elapsed, date(incoming, &stamp.clock)];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     format!("[{}] {body}", parts.join(" "))
@@ -45,21 +45,21 @@ pub fn wrap(incoming: &Incoming, body: &str, stamp: &Stamp<'_>) -> String {
 pub fn sender(incoming: &Incoming) -> String {
     let sender = &incoming.sender;
     let label = [Some(sender.name.as_str()), sender.username.as_deref(), Some(sender.id.as_str())];
-    label.into_iter().flatten().map(harmless).find(|label| !label.is_empty()).unwrap_or_default()
+    label.into_iter().flatten().map(sanitise).find(|label| !label.is_empty()).unwrap_or_default()
 }
 
 /// Describes the chat: a person by name, a group by title and id.
 fn from(incoming: &Incoming) -> String {
     let peer = &incoming.peer;
     match peer.kind {
-        PeerKind::Direct => format!("{} id:{}", sender(incoming), harmless(&incoming.sender.id)),
+        PeerKind::Direct => format!("{} id:{}", sender(incoming), sanitise(&incoming.sender.id)),
         PeerKind::Group | PeerKind::Channel => {
-            let title = peer.title.as_deref().map(harmless).filter(|title| !title.is_empty());
-            let topic = incoming.thread.as_deref().map(|thread| format!(" topic:{}", harmless(thread)));
+            let title = peer.title.as_deref().map(sanitise).filter(|title| !title.is_empty());
+            let topic = incoming.thread.as_deref().map(|thread| format!(" topic:{}", sanitise(thread)));
             format!(
                 "{} id:{}{}",
                 title.unwrap_or_else(|| "group".to_owned()),
-                harmless(&peer.id),
+                sanitise(&peer.id),
                 topic.unwrap_or_default()
             )
         }
@@ -67,7 +67,7 @@ fn from(incoming: &Incoming) -> String {
 }
 
 /// Sanitises untrusted text: one line, no brackets, limited length.
-fn harmless(text: &str) -> String {
+fn sanitise(text: &str) -> String {
     const LONGEST: usize = 80;
     let swapped = text.chars().map(|c| match c {
         '[' => '(',
@@ -80,7 +80,7 @@ fn harmless(text: &str) -> String {
 }
 
 /// Formats an elapsed time in its largest unit, rounded down.
-fn pause(ms: u64) -> String {
+fn format_elapsed(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0..60 => format!("+{seconds}s"),
@@ -90,12 +90,12 @@ fn pause(ms: u64) -> String {
     }
 }
 
-fn date(incoming: &Incoming, clock: &Clock) -> Option<String> {
+fn date(incoming: &Incoming, clock: &EnvelopeClock) -> Option<String> {
     let at = Timestamp::from_millisecond(i64::try_from(incoming.timestamp_ms).ok()?).ok()?;
     match clock {
-        Clock::Zone(zone) => Some(at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M %Z").to_string()),
-        Clock::Utc => Some(at.strftime("%Y-%m-%dT%H:%MZ").to_string()),
-        Clock::None => None,
+        EnvelopeClock::Zone(zone) => Some(at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M %Z").to_string()),
+        EnvelopeClock::Utc => Some(at.strftime("%Y-%m-%dT%H:%MZ").to_string()),
+        EnvelopeClock::None => None,
     }
 }
 
@@ -105,26 +105,26 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::incoming::{Peer, Sender};
+    use crate::incoming::{MessageSender, Peer};
 
     const AT: u64 = 1_794_758_460_000;
 
     fn said(kind: PeerKind, name: &str) -> Incoming {
         Incoming {
             peer: Peer { kind, id: "-100".to_owned(), title: Some("Family".to_owned()) },
-            sender: Sender { id: "7".to_owned(), name: name.to_owned(), ..Sender::default() },
+            sender: MessageSender { id: "7".to_owned(), name: name.to_owned(), ..MessageSender::default() },
             timestamp_ms: AT,
             ..Incoming::default()
         }
     }
 
-    fn stamp(clock: Clock, ago: Option<u64>) -> Stamp<'static> {
-        Stamp { channel: "Telegram", clock, previous_ms: ago.map(|ago| AT - ago) }
+    fn stamp(clock: EnvelopeClock, ago: Option<u64>) -> EnvelopeStamp<'static> {
+        EnvelopeStamp { channel: "Telegram", clock, previous_ms: ago.map(|ago| AT - ago) }
     }
 
     #[test]
     fn a_message_says_where_it_came_from() {
-        let zone = Clock::Zone(TimeZone::fixed(tz::offset(2)));
+        let zone = EnvelopeClock::Zone(TimeZone::fixed(tz::offset(2)));
         assert_eq!(
             wrap(&said(PeerKind::Direct, "Ann"), "hello", &stamp(zone, Some(359_999))),
             "[Telegram Ann id:7 +5m 2026-11-15 18:01 +02] hello"
@@ -132,12 +132,12 @@ mod tests {
         let mut group = said(PeerKind::Group, "Ann");
         group.thread = Some("4".to_owned());
         assert_eq!(
-            wrap(&group, "hello", &stamp(Clock::Utc, None)),
+            wrap(&group, "hello", &stamp(EnvelopeClock::Utc, None)),
             "[Telegram Family id:-100 topic:4 2026-11-15T16:01Z] Ann: hello"
         );
         group.peer.title = None;
         assert_eq!(
-            wrap(&group, "hello", &stamp(Clock::None, Some(0))),
+            wrap(&group, "hello", &stamp(EnvelopeClock::None, Some(0))),
             "[Telegram group id:-100 topic:4 +0s] Ann: hello"
         );
     }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_pause_is_told_in_its_largest_unit() {
         assert_eq!(
-            [0, 59_999, 60_000, 3_599_999, 3_600_000, 86_400_000, 864_000_000].map(pause),
+            [0, 59_999, 60_000, 3_599_999, 3_600_000, 86_400_000, 864_000_000].map(format_elapsed),
             ["+0s", "+59s", "+1m", "+59m", "+1h", "+1d", "+10d"]
         );
     }
@@ -154,7 +154,7 @@ mod tests {
         /// Whatever the name is: the first `]` ends the envelope, and it is on the first line.
         #[test]
         fn no_name_ends_the_envelope(name in "\\PC{0,20}|[\\]\\[\n\r\u{2028} a]{0,20}") {
-            let text = wrap(&said(PeerKind::Direct, &name), "body", &stamp(Clock::None, None));
+            let text = wrap(&said(PeerKind::Direct, &name), "body", &stamp(EnvelopeClock::None, None));
             let (head, body) = text.split_once(']').unwrap();
             prop_assert_eq!(body, " body");
             prop_assert!(!head.contains(['\n', '\r']) && head.ends_with(" id:7"));

@@ -9,64 +9,64 @@ use std::{
 use reqwest::{ClientBuilder, Request, Response, Url, header::RETRY_AFTER, redirect::Policy};
 
 /// Timeout for establishing a connection.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Idle timeout of pooled connections. Short, because a request on a connection that the peer is about to close has an
 /// unknown outcome.
-const IDLE: Duration = Duration::from_secs(15);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Default timeout of a request.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of a response.
-const ANSWER: usize = 8 << 20;
+const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
 /// Maximum delay accepted from a platform; more is a mistake or malicious.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// HTTP clients for all platforms, one per process. Clones share them.
 ///
 /// Clients are created on first use: loading the system's root certificates takes longer than starting the gateway.
 #[derive(Debug, Clone)]
-pub struct Road {
-    remote: Arc<LazyLock<Built>>,
-    local: Arc<LazyLock<Built>>,
+pub struct HttpClients {
+    remote: Arc<LazyLock<BuiltClient>>,
+    local: Arc<LazyLock<BuiltClient>>,
 }
 
-type Built = Result<reqwest::Client, String>;
+type BuiltClient = Result<reqwest::Client, String>;
 
-impl Default for Road {
+impl Default for HttpClients {
     fn default() -> Self {
         Self { remote: Arc::new(LazyLock::new(remote)), local: Arc::new(LazyLock::new(local)) }
     }
 }
 
 /// Client for other machines, through the proxy of the environment, if any.
-fn remote() -> Built {
+fn remote() -> BuiltClient {
     build(reqwest::Client::builder())
 }
 
 /// Client for this machine, unencrypted: without proxy and certificates.
-fn local() -> Built {
+fn local() -> BuiltClient {
     build(reqwest::Client::builder().no_proxy().tls_certs_only([]))
 }
 
-fn build(builder: ClientBuilder) -> Built {
+fn build(builder: ClientBuilder) -> BuiltClient {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // reqwest panics without one. It fails only if another thread was faster, which is fine.
         rustls::crypto::ring::default_provider().install_default().ok();
     }
     // A redirect would send the token and the message to an unconfigured host.
-    let builder = builder.connect_timeout(CONNECT).redirect(Policy::none()).pool_idle_timeout(IDLE);
+    let builder = builder.connect_timeout(CONNECT_TIMEOUT).redirect(Policy::none()).pool_idle_timeout(IDLE_TIMEOUT);
     // reqwest would otherwise silently repeat a request on a connection that the peer just closed.
     let builder = builder.retry(reqwest::retry::never());
     let built = builder.user_agent(concat!("homard/", env!("CARGO_PKG_VERSION"))).build();
-    built.map_err(|error| format!("HTTP cannot be set up: {}", cause(&error)))
+    built.map_err(|error| format!("cannot create the HTTP client: {}", cause(&error)))
 }
 
 /// An HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ChannelHttpResponse {
     pub(crate) status: u16,
     /// Delay that the server asks for.
     pub(crate) retry_after: Option<Duration>,
@@ -75,7 +75,7 @@ pub(crate) struct Answer {
 
 /// Why there is no response.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
+pub(crate) enum RequestError {
     /// The request was not sent.
     Unsent(String),
     /// The request was sent, at least in part.
@@ -84,49 +84,53 @@ pub(crate) enum Lost {
     TooLong,
 }
 
-impl Road {
-    pub(crate) fn client(&self, url: &Url) -> Result<&reqwest::Client, Lost> {
+impl HttpClients {
+    pub(crate) fn client(&self, url: &Url) -> Result<&reqwest::Client, RequestError> {
         let road = if url.scheme() == "http" && is_loopback(url) { &self.local } else { &self.remote };
-        (***road).as_ref().map_err(|why| Lost::Unsent(why.clone()))
+        (***road).as_ref().map_err(|why| RequestError::Unsent(why.clone()))
     }
 
     /// Sends a request and reads the whole response.
-    pub(crate) async fn ask(&self, request: Request, patience: Duration) -> Result<Answer, Lost> {
-        self.load(request, patience, ANSWER).await
+    pub(crate) async fn send(&self, request: Request, patience: Duration) -> Result<ChannelHttpResponse, RequestError> {
+        self.send_limited(request, patience, MAX_RESPONSE_BYTES).await
     }
 
     /// Sends a request and reads a response of at most `most` bytes.
-    pub(crate) async fn load(&self, mut request: Request, patience: Duration, most: usize) -> Result<Answer, Lost> {
+    pub(crate) async fn send_limited(
+        &self,
+        mut request: Request,
+        patience: Duration,
+        most: usize,
+    ) -> Result<ChannelHttpResponse, RequestError> {
         *request.timeout_mut() = Some(patience);
         let client = self.client(request.url())?;
         let response = client.execute(request).await.map_err(|error| lost(&error))?;
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|value| value.trim().parse().ok()).map(wait);
-        Ok(Answer { status, retry_after, body: body(response, most).await? })
+        let retry_after = retry_after.and_then(|value| value.trim().parse().ok()).map(retry_delay);
+        Ok(ChannelHttpResponse { status, retry_after, body: body(response, most).await? })
     }
 }
 
 /// Converts seconds to a delay, up to the maximum.
-pub(crate) fn wait(seconds: u64) -> Duration {
-    Duration::from_secs(seconds).min(LONGEST_WAIT)
+pub(crate) fn retry_delay(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).min(MAX_RETRY_DELAY)
 }
 
-async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, Lost> {
+async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, RequestError> {
     let mut body = Vec::new();
-    while let Some(bytes) = response.chunk().await.map_err(|error| Lost::Unanswered(cause(&error)))? {
+    while let Some(bytes) = response.chunk().await.map_err(|error| RequestError::Unanswered(cause(&error)))? {
         if body.len() + bytes.len() > most {
-            return Err(Lost::TooLong);
+            return Err(RequestError::TooLong);
         }
         body.extend_from_slice(&bytes);
     }
     Ok(body)
 }
 
-fn lost(error: &reqwest::Error) -> Lost {
-    let why =
-        if error.is_timeout() && !error.is_connect() { "no answer came in time".to_owned() } else { cause(error) };
-    if error.is_connect() || error.is_builder() { Lost::Unsent(why) } else { Lost::Unanswered(why) }
+fn lost(error: &reqwest::Error) -> RequestError {
+    let why = if error.is_timeout() && !error.is_connect() { "the request timed out".to_owned() } else { cause(error) };
+    if error.is_connect() || error.is_builder() { RequestError::Unsent(why) } else { RequestError::Unanswered(why) }
 }
 
 /// Returns the innermost cause. The outer errors add nothing and contain the URL, which may contain a token.
@@ -137,7 +141,7 @@ fn cause(error: &reqwest::Error) -> String {
     }
     match cause.downcast_ref::<reqwest::Error>() {
         // There is no inner cause, and its own text contains the URL.
-        Some(error) if error.is_timeout() => "no answer came in time".to_owned(),
+        Some(error) if error.is_timeout() => "the request timed out".to_owned(),
         Some(_) => "the request failed".to_owned(),
         None => cause.to_string(),
     }

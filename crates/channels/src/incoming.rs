@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// An inbound event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ChannelEvent {
     /// A message was sent.
     Message(Box<Incoming>),
     /// A message was edited; the message id is that of the original.
@@ -18,7 +18,7 @@ pub enum Event {
     Membership(Membership),
 }
 
-impl Event {
+impl ChannelEvent {
     /// Returns the platform's id of the event, which is the same for every delivery of it.
     pub fn id(&self) -> &str {
         match self {
@@ -41,11 +41,11 @@ pub struct Incoming {
     /// The chat.
     pub peer: Peer,
     /// The sender.
-    pub sender: Sender,
+    pub sender: MessageSender,
     /// Its text; with media, the caption.
     pub text: String,
     /// The message that it replies to.
-    pub reply_to: Option<Quoted>,
+    pub reply_to: Option<QuotedMessage>,
     /// Thread or topic within the chat.
     pub thread: Option<String>,
     /// True if it mentions the agent by means of the platform, including a reply to it.
@@ -94,7 +94,7 @@ pub struct Peer {
 
 /// Sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub struct Sender {
+pub struct MessageSender {
     /// Id on the platform, which the sender cannot choose.
     pub id: String,
     /// Display name, which the sender can choose freely.
@@ -111,7 +111,7 @@ pub struct Sender {
 
 /// A message that another one replies to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Quoted {
+pub struct QuotedMessage {
     /// Its id on the platform.
     pub message: String,
     /// Its sender.
@@ -126,7 +126,7 @@ pub struct Quoted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// Where its content is.
-    pub source: Source,
+    pub source: AttachmentSource,
     /// File name.
     pub name: Option<String>,
     /// MIME type as stated by the sender, such as `image/jpeg`.
@@ -139,7 +139,7 @@ pub struct Attachment {
 
 /// Where the content of an attachment is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
+pub enum AttachmentSource {
     /// On the platform, under this id.
     Platform(String),
     /// At an untrusted URL, which must be loaded through the egress guard only.
@@ -162,7 +162,7 @@ mod packed {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for AttachmentSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Platform(id) => f.debug_tuple("Platform").field(id).finish(),
@@ -182,7 +182,7 @@ pub struct Reaction {
     /// The chat.
     pub peer: Peer,
     /// Who reacted.
-    pub sender: Sender,
+    pub sender: MessageSender,
     /// Message id.
     pub message: String,
     /// Added reactions.
@@ -203,7 +203,7 @@ pub struct Membership {
     /// The chat.
     pub peer: Peer,
     /// Who made the change.
-    pub sender: Sender,
+    pub sender: MessageSender,
     /// True if the account is a member now.
     pub is_member: bool,
     /// Time in milliseconds since the epoch.

@@ -1,7 +1,7 @@
 //! Chat platforms: receiving messages, access control, and sending.
 //!
 //! A [`Channel`] talks to one account of one platform. It knows nothing of sessions, runs, queues and retries: inbound
-//! events go to a [`Sink`], which confirms when they are stored; outbound messages are sent once, and a [`Failure`]
+//! events go to a [`Sink`], which confirms when they are stored; outbound messages are sent once, and a [`ChannelError`]
 //! says whether a retry is safe. Access control consists of pure rules. Nothing here reads the environment, a config
 //! file or the clock, and nothing spawns a task: a channel receives for as long as its caller polls it.
 //!
@@ -24,8 +24,12 @@ pub mod telegram;
 pub mod webhook;
 
 pub use channel::{
-    Act, Batch, Channel, Failure, Flavour, Manner, Media, Note, Outgoing, Place, Poll, Probe, Receipt, Sink, Unstored,
+    AccountIdentity, Batch, Channel, ChannelAction, ChannelCapabilities, ChannelError, ConnectionState, Destination,
+    MarkdownRendering, Media, Outgoing, Poll, Receipt, Sink, SinkError,
 };
-pub use http::Road;
-pub use incoming::{Attachment, Event, Incoming, Membership, Peer, PeerKind, Quoted, Reaction, Sender, Source};
+pub use http::HttpClients;
+pub use incoming::{
+    Attachment, AttachmentSource, ChannelEvent, Incoming, Membership, MessageSender, Peer, PeerKind, QuotedMessage,
+    Reaction,
+};
 pub use secret::Secret;

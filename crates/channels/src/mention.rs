@@ -3,20 +3,20 @@
 use regex_automata::{meta::Regex, util::syntax};
 
 /// Maximum memory of a compiled pattern.
-const SIZE: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// Compiled mention patterns.
 #[derive(Debug, Clone, Default)]
-pub struct Patterns(Vec<Regex>);
+pub struct MentionPatterns(Vec<Regex>);
 
-impl Patterns {
+impl MentionPatterns {
     /// Compiles patterns of the config, ignoring case; also returns an error text for each invalid one.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> (Self, Vec<String>) {
         let (mut good, mut bad) = (Vec::new(), Vec::new());
         for pattern in patterns.into_iter().map(str::trim).filter(|pattern| !pattern.is_empty()) {
             match compile(pattern) {
                 Ok(regex) => good.push(regex),
-                Err(why) => bad.push(format!("the mention pattern {pattern} is left out: {why}")),
+                Err(why) => bad.push(format!("ignoring the mention pattern {pattern}: {why}")),
             }
         }
         (Self(good), bad)
@@ -40,23 +40,23 @@ impl Patterns {
     }
 
     /// Returns true if a pattern matches the text, ignoring invisible characters.
-    pub fn find_in(&self, text: &str) -> bool {
+    pub fn matches(&self, text: &str) -> bool {
         if self.0.is_empty() {
             return false;
         }
-        let text: String = text.chars().filter(|c| !is_unseen(*c)).collect();
+        let text: String = text.chars().filter(|c| !is_invisible(*c)).collect();
         self.0.iter().any(|pattern| pattern.is_match(&text))
     }
 }
 
 fn compile(pattern: &str) -> Result<Regex, String> {
     Regex::builder()
-        .configure(Regex::config().nfa_size_limit(Some(SIZE)))
+        .configure(Regex::config().nfa_size_limit(Some(MAX_PATTERN_BYTES)))
         .syntax(syntax::Config::new().case_insensitive(true))
         .build(pattern)
         .map_err(|error| match error.syntax_error() {
-            Some(_) => "it is not a regular expression".to_owned(),
-            None => "it is too large".to_owned(),
+            Some(_) => "not a valid regular expression".to_owned(),
+            None => "the compiled expression is too large".to_owned(),
         })
 }
 
@@ -71,7 +71,7 @@ fn escaped(word: &str) -> String {
     escaped
 }
 
-fn is_unseen(c: char) -> bool {
+fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{ad}')
 }
 
@@ -83,23 +83,23 @@ mod tests {
 
     #[test]
     fn a_name_is_known_as_a_word_in_any_case() {
-        let patterns = Patterns::of_identity(Some("Big  Lob.ster"), Some("🦞"));
+        let patterns = MentionPatterns::of_identity(Some("Big  Lob.ster"), Some("🦞"));
         let known = ["hey big lob.ster!", "@BIG LOB.STER", "b\u{200b}ig lob.ster", "🦞 help"];
-        assert_eq!(known.map(|text| patterns.find_in(text)), [true; 4]);
+        assert_eq!(known.map(|text| patterns.matches(text)), [true; 4]);
         let unknown = ["bigger lob.sters", "big lobxster", "biglob.ster", ""];
-        assert_eq!(unknown.map(|text| patterns.find_in(text)), [false; 4]);
-        assert!(Patterns::of_identity(Some(" "), None).is_empty());
+        assert_eq!(unknown.map(|text| patterns.matches(text)), [false; 4]);
+        assert!(MentionPatterns::of_identity(Some(" "), None).is_empty());
     }
 
     #[test]
     fn a_pattern_that_is_none_is_told_and_left_out() {
-        let (patterns, bad) = Patterns::new([r"\bclaw\b", "(", " ", "a{1000}{1000}"]);
-        assert!(patterns.find_in("The Claw!") && !patterns.find_in("clawed"));
+        let (patterns, bad) = MentionPatterns::new([r"\bclaw\b", "(", " ", "a{1000}{1000}"]);
+        assert!(patterns.matches("The Claw!") && !patterns.matches("clawed"));
         assert_eq!(
             bad,
             [
-                "the mention pattern ( is left out: it is not a regular expression",
-                "the mention pattern a{1000}{1000} is left out: it is too large",
+                "ignoring the mention pattern (: not a valid regular expression",
+                "ignoring the mention pattern a{1000}{1000}: the compiled expression is too large",
             ]
         );
     }
@@ -107,13 +107,13 @@ mod tests {
     proptest! {
         #[test]
         fn any_name_finds_itself(name in "[\\p{L}\\p{P} ]{0,12}") {
-            let patterns = Patterns::of_identity(Some(&name), None);
+            let patterns = MentionPatterns::of_identity(Some(&name), None);
             let words: Vec<&str> = name.split_whitespace().collect();
             let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             let text = words.join(" ");
             if is_word(text.chars().next()) && is_word(text.chars().last()) {
                 let said = format!("hey {text}, hello");
-                prop_assert!(patterns.find_in(&said));
+                prop_assert!(patterns.matches(&said));
             }
         }
     }

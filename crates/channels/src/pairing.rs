@@ -1,9 +1,9 @@
 //! Pairing: unknown senders get a code that the owner approves. Stored in OpenClaw's files.
 //!
-//! The rules are pure; [`Book`] stores the state in `credentials/<channel>-pairing.json` and
+//! The rules are pure; [`PairingStore`] stores the state in `credentials/<channel>-pairing.json` and
 //! `<channel>-allowFrom.json`. A file that cannot be read is never overwritten, and admits no sender.
 
-mod book;
+mod store;
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use book::{Book, Error, Who};
+pub use store::{Error, PairingApplicant, PairingStore};
 
 /// Maximum number of pending requests per channel. When exceeded, a new one replaces the oldest.
-pub const PENDING: usize = 16;
+pub const MAX_PENDING: usize = 16;
 
 /// Time during which a request cannot be replaced, in milliseconds.
-const KEPT_MS: u64 = 2 * 60 * 1000;
+const PROTECTED_MS: u64 = 2 * 60 * 1000;
 
 /// Lifetime of a request in milliseconds.
 pub const TTL_MS: u64 = 60 * 60 * 1000;
@@ -27,20 +27,20 @@ pub const TTL_MS: u64 = 60 * 60 * 1000;
 const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
 /// Length of a code in characters.
-const LENGTH: usize = 8;
+const CODE_LENGTH: usize = 8;
 
 /// Maximum number of draws to find a code that is not in use.
-const DRAWS: usize = 16;
+const MAX_DRAWS: usize = 16;
 
 /// Content of the file of pending requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Requests {
+pub(crate) struct PairingRequests {
     version: u32,
     #[serde(default)]
-    requests: Vec<Request>,
+    requests: Vec<PairingRequest>,
 }
 
-impl Default for Requests {
+impl Default for PairingRequests {
     fn default() -> Self {
         Self { version: 1, requests: Vec::new() }
     }
@@ -49,7 +49,7 @@ impl Default for Requests {
 /// A pairing request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request {
+pub struct PairingRequest {
     /// Id of the sender on the channel.
     pub id: String,
     /// Account that received the message; absent for the default one, as in OpenClaw's files.
@@ -68,7 +68,7 @@ pub struct Request {
     pub meta: Map<String, Value>,
 }
 
-impl Request {
+impl PairingRequest {
     /// Returns the account that received the message.
     pub fn account(&self) -> &str {
         self.account_id.as_deref().unwrap_or(DEFAULT_ACCOUNT)
@@ -96,7 +96,7 @@ mod iso {
 
 /// Result of a pairing request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum PairingOutcome {
     /// The request is new; the sender is sent this code.
     New(String),
     /// The request is pending already; the code was sent before.
@@ -105,15 +105,15 @@ pub enum Asked {
     Full,
 }
 
-impl Requests {
+impl PairingRequests {
     /// Adds a request. `draw` returns random bytes.
-    fn ask(
+    fn add(
         &mut self,
         sender: &Identity,
         meta: Map<String, Value>,
         now: Timestamp,
-        draw: impl FnMut() -> [u8; LENGTH],
-    ) -> Asked {
+        draw: impl FnMut() -> [u8; CODE_LENGTH],
+    ) -> PairingOutcome {
         self.expire(now);
         let (account, id) = (sender.account(), sender.id());
         if let Some(request) =
@@ -123,15 +123,15 @@ impl Requests {
             if now.as_second() - request.last_seen_at.as_second() >= 60 {
                 request.last_seen_at = now;
             }
-            return Asked::Waiting;
+            return PairingOutcome::Waiting;
         }
-        if self.requests.len() >= PENDING && !self.make_room(now) {
-            return Asked::Full;
+        if self.requests.len() >= MAX_PENDING && !self.evict_oldest(now) {
+            return PairingOutcome::Full;
         }
-        let mut codes = std::iter::repeat_with(draw).take(DRAWS).map(code);
+        let mut codes = std::iter::repeat_with(draw).take(MAX_DRAWS).map(code);
         let is_free = |code: &String| self.requests.iter().all(|request| request.code != *code);
-        let Some(code) = codes.find(is_free) else { return Asked::Full };
-        self.requests.push(Request {
+        let Some(code) = codes.find(is_free) else { return PairingOutcome::Full };
+        self.requests.push(PairingRequest {
             id: id.to_owned(),
             account_id: Some(account).filter(|account| *account != DEFAULT_ACCOUNT).map(str::to_owned),
             code: code.clone(),
@@ -139,11 +139,11 @@ impl Requests {
             last_seen_at: now,
             meta,
         });
-        Asked::New(code)
+        PairingOutcome::New(code)
     }
 
     /// Removes and returns the request with a code.
-    fn take(&mut self, code: &str, now: Timestamp) -> Option<Request> {
+    fn take(&mut self, code: &str, now: Timestamp) -> Option<PairingRequest> {
         self.expire(now);
         let code = code.trim().to_ascii_uppercase();
         let at = self.requests.iter().position(|request| request.code == code)?;
@@ -155,9 +155,9 @@ impl Requests {
     }
 
     /// Removes the oldest request; `false` if it is too recent.
-    fn make_room(&mut self, now: Timestamp) -> bool {
+    fn evict_oldest(&mut self, now: Timestamp) -> bool {
         let oldest = (0..self.requests.len()).min_by_key(|at| self.requests[*at].created_at);
-        match oldest.filter(|at| self.requests[*at].age_ms(now) >= KEPT_MS) {
+        match oldest.filter(|at| self.requests[*at].age_ms(now) >= PROTECTED_MS) {
             Some(at) => {
                 self.requests.remove(at);
                 true
@@ -167,14 +167,14 @@ impl Requests {
     }
 }
 
-fn code(bytes: [u8; LENGTH]) -> String {
+fn code(bytes: [u8; CODE_LENGTH]) -> String {
     bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
 }
 
 /// Content of the file of approved senders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Approved {
+pub(crate) struct ApprovedSenders {
     version: u32,
     /// Ids for the default account; in older files, ids for all accounts.
     #[serde(default)]
@@ -184,13 +184,13 @@ pub(crate) struct Approved {
     accounts: BTreeMap<String, Vec<String>>,
 }
 
-impl Default for Approved {
+impl Default for ApprovedSenders {
     fn default() -> Self {
         Self { version: 1, allow_from: Vec::new(), accounts: BTreeMap::new() }
     }
 }
 
-impl Approved {
+impl ApprovedSenders {
     /// Returns the ids of an account for modification.
     fn of_account(&mut self, account: &str) -> &mut Vec<String> {
         if account == DEFAULT_ACCOUNT {
@@ -202,7 +202,7 @@ impl Approved {
 
     /// Returns the senders approved for an account.
     fn senders(&self, at: &ChannelAccount) -> Vec<Identity> {
-        let unnamed = self.allow_from.iter().filter(|_| at.is_meant_without_account());
+        let unnamed = self.allow_from.iter().filter(|_| at.matches_without_account());
         let named = self.accounts.get(at.account()).into_iter().flatten();
         unnamed.chain(named).filter(|id| !id.is_empty()).map(|id| at.sender(id)).collect()
     }
@@ -221,10 +221,10 @@ impl Approved {
 }
 
 /// Message that is sent to an unknown sender, once.
-pub fn greeting(channel: &str, id_label: &str, id: &str, code: &str) -> String {
+pub fn pairing_message(channel: &str, id_label: &str, id: &str, code: &str) -> String {
     format!(
-        "This assistant does not know you yet.\n\n{id_label}: {id}\nPairing code: {code}\n\n\
-         Its owner can let you in with:\nhomard pairing approve {channel} {code}"
+        "This assistant does not know you yet.\n\n{id_label}: {id}\nPairing code: {code}\n\nAsk its owner to approve \
+         you with:\nhomard pairing approve {channel} {code}"
     )
 }
 
@@ -245,53 +245,53 @@ mod tests {
 
     #[test]
     fn a_stranger_gets_one_code_for_an_hour() {
-        let mut requests = Requests::default();
-        let ask = |requests: &mut Requests, id: &str, minutes, byte| {
-            requests.ask(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
+        let mut requests = PairingRequests::default();
+        let ask = |requests: &mut PairingRequests, id: &str, minutes, byte| {
+            requests.add(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
         };
-        assert_eq!(ask(&mut requests, "7", 0, 0), Asked::New("AAAAAAAA".to_owned()));
-        assert_eq!(ask(&mut requests, "7", 59, 1), Asked::Waiting);
+        assert_eq!(ask(&mut requests, "7", 0, 0), PairingOutcome::New("AAAAAAAA".to_owned()));
+        assert_eq!(ask(&mut requests, "7", 59, 1), PairingOutcome::Waiting);
         assert_eq!(requests.requests[0].last_seen_at, at(59));
-        assert_eq!(ask(&mut requests, "7", 60, 31), Asked::New("99999999".to_owned()));
+        assert_eq!(ask(&mut requests, "7", 60, 31), PairingOutcome::New("99999999".to_owned()));
     }
 
     #[test]
     fn l8_strangers_keep_nobody_from_a_code_for_long() {
-        let mut requests = Requests::default();
+        let mut requests = PairingRequests::default();
         let mut byte = 0;
         let mut ask = |id: &str, minutes| {
             byte += 1;
-            requests.ask(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
+            requests.add(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
         };
-        for stranger in 0..PENDING {
-            assert!(matches!(ask(&format!("s{stranger}"), 0), Asked::New(_)));
+        for stranger in 0..MAX_PENDING {
+            assert!(matches!(ask(&format!("s{stranger}"), 0), PairingOutcome::New(_)));
         }
         // A request is protected for some time, so that a flood of others does not replace it before it is approved.
-        assert_eq!(ask("owner", 1), Asked::Full);
-        assert!(matches!(ask("owner", 2), Asked::New(_)));
-        assert_eq!(ask("owner", 3), Asked::Waiting);
-        assert!((0..PENDING - 1).all(|stranger| matches!(ask(&format!("t{stranger}"), 3), Asked::New(_))));
-        assert_eq!(ask("one more", 3), Asked::Full);
-        assert_eq!(ask("owner", 3), Asked::Waiting);
+        assert_eq!(ask("owner", 1), PairingOutcome::Full);
+        assert!(matches!(ask("owner", 2), PairingOutcome::New(_)));
+        assert_eq!(ask("owner", 3), PairingOutcome::Waiting);
+        assert!((0..MAX_PENDING - 1).all(|stranger| matches!(ask(&format!("t{stranger}"), 3), PairingOutcome::New(_))));
+        assert_eq!(ask("one more", 3), PairingOutcome::Full);
+        assert_eq!(ask("owner", 3), PairingOutcome::Waiting);
     }
 
     #[test]
     fn no_two_wait_with_the_same_code() {
-        let mut requests = Requests::default();
+        let mut requests = PairingRequests::default();
         let mut bytes = [0, 0, 1].into_iter();
         let mut ask =
-            |id: &str| requests.ask(&sender("default", id), Map::new(), at(0), || [bytes.next().unwrap_or(9); 8]);
-        assert_eq!(ask("1"), Asked::New("AAAAAAAA".to_owned()));
-        assert_eq!(ask("2"), Asked::New("BBBBBBBB".to_owned()));
-        let stuck = Requests::default().ask(&sender("default", "1"), Map::new(), at(0), || [0; 8]);
-        assert_eq!(stuck, Asked::New("AAAAAAAA".to_owned()));
+            |id: &str| requests.add(&sender("default", id), Map::new(), at(0), || [bytes.next().unwrap_or(9); 8]);
+        assert_eq!(ask("1"), PairingOutcome::New("AAAAAAAA".to_owned()));
+        assert_eq!(ask("2"), PairingOutcome::New("BBBBBBBB".to_owned()));
+        let stuck = PairingRequests::default().add(&sender("default", "1"), Map::new(), at(0), || [0; 8]);
+        assert_eq!(stuck, PairingOutcome::New("AAAAAAAA".to_owned()));
     }
 
     #[test]
     fn a_code_is_good_once_and_not_for_long() {
-        let mut requests = Requests::default();
-        requests.ask(&sender("default", "7"), Map::new(), at(0), || [1; 8]);
-        requests.ask(&sender("default", "8"), Map::new(), at(10), || [2; 8]);
+        let mut requests = PairingRequests::default();
+        requests.add(&sender("default", "7"), Map::new(), at(0), || [1; 8]);
+        requests.add(&sender("default", "8"), Map::new(), at(10), || [2; 8]);
         assert_eq!(requests.take("nonsense", at(1)), None);
         assert_eq!(requests.take(" bbbbbbbb\n", at(1)).map(|request| request.id), Some("7".to_owned()));
         assert_eq!(requests.take("BBBBBBBB", at(1)), None);
@@ -301,9 +301,9 @@ mod tests {
     #[test]
     fn a_greeting_has_id_code_and_the_way_in() {
         assert_eq!(
-            greeting("telegram", "Your Telegram user id", "7", "ABCD2345"),
+            pairing_message("telegram", "Your Telegram user id", "7", "ABCD2345"),
             "This assistant does not know you yet.\n\nYour Telegram user id: 7\nPairing code: ABCD2345\n\n\
-             Its owner can let you in with:\nhomard pairing approve telegram ABCD2345"
+             Ask its owner to approve you with:\nhomard pairing approve telegram ABCD2345"
         );
     }
 
@@ -311,7 +311,7 @@ mod tests {
         #[test]
         fn codes_are_of_the_alphabet(bytes: [u8; 8]) {
             let code = code(bytes);
-            prop_assert_eq!(code.len(), LENGTH);
+            prop_assert_eq!(code.len(), CODE_LENGTH);
             prop_assert!(code.bytes().all(|byte| ALPHABET.contains(&byte)));
         }
     }

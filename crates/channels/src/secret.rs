@@ -5,7 +5,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 
 /// Maximum length of a platform's message in an error, in characters.
-const EXCERPT: usize = 300;
+const MAX_EXCERPT_CHARS: usize = 300;
 
 /// A string that is not shown in logs, errors and debug output.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ impl Secret {
     }
 
     /// Compares in constant time for texts of the same length.
-    pub(crate) fn is(&self, given: &str) -> bool {
+    pub(crate) fn equals(&self, given: &str) -> bool {
         bool::from(self.0.as_bytes().ct_eq(given.as_bytes()))
     }
 
@@ -28,7 +28,7 @@ impl Secret {
         let words: Vec<&str> =
             text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
         let mut line = words.join(" ");
-        if let Some((cut, _)) = line.char_indices().nth(EXCERPT) {
+        if let Some((cut, _)) = line.char_indices().nth(MAX_EXCERPT_CHARS) {
             line.truncate(cut);
             line.push('…');
         }
@@ -63,12 +63,15 @@ mod tests {
         let secret = Secret::from("123:abc");
         assert_eq!(format!("{secret:?}"), "Secret(…)");
         assert_eq!(secret.excerpt("no bot\n at /bot123:abc/getMe\u{7}"), "no bot at /bot…/getMe");
-        assert_eq!(Secret::from("").excerpt(&"é".repeat(999)), format!("{}…", "é".repeat(EXCERPT)));
+        assert_eq!(Secret::from("").excerpt(&"é".repeat(999)), format!("{}…", "é".repeat(MAX_EXCERPT_CHARS)));
     }
 
     #[test]
     fn only_the_same_text_is_the_secret() {
         let secret = Secret::from("abc");
-        assert_eq!(["abc", "abd", "ab", "abcd", ""].map(|given| secret.is(given)), [true, false, false, false, false]);
+        assert_eq!(
+            ["abc", "abd", "ab", "abcd", ""].map(|given| secret.equals(given)),
+            [true, false, false, false, false]
+        );
     }
 }

@@ -20,17 +20,17 @@ use tokio::sync::OnceCell;
 
 pub use self::api::ROOT;
 use self::{
-    api::{Api, Trouble, Twice},
-    poll::Backoff,
-    target::Target,
+    api::{Api, ApiCallError, RepeatEffect},
+    poll::PollBackoff,
+    target::TelegramTarget,
 };
 use crate::{
-    Act, Attachment, Channel, Failure, Flavour, Manner, Note, Outgoing, Place, Probe, Receipt, Road, Secret, Sink,
-    Source, http::Lost,
+    AccountIdentity, Attachment, AttachmentSource, Channel, ChannelAction, ChannelCapabilities, ChannelError,
+    ConnectionState, Destination, HttpClients, MarkdownRendering, Outgoing, Receipt, Secret, Sink, http::RequestError,
 };
 
 /// Id of the general topic, which every forum group has.
-const GENERAL: i64 = 1;
+const GENERAL_TOPIC: i64 = 1;
 
 /// Settings of a bot.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct Settings {
     /// Server of the Bot API; [`ROOT`] unless self-hosted.
     pub root: String,
     /// How updates are received.
-    pub intake: Intake,
+    pub update_mode: UpdateMode,
     /// Recommended maximum length of a message in characters.
     pub text_limit: usize,
     /// Show link previews.
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Command menu: names without `/`, and descriptions. If empty, the bot's menu is left unchanged.
     pub commands: Vec<(String, String)>,
     /// Timing of the connection.
-    pub pace: Pace,
+    pub timing: ConnectionTiming,
 }
 
 impl Settings {
@@ -60,18 +60,18 @@ impl Settings {
             account: account.into(),
             token,
             root: ROOT.to_owned(),
-            intake: Intake::Polling,
+            update_mode: UpdateMode::Polling,
             text_limit: 4000,
             has_previews: true,
             commands: Vec::new(),
-            pace: Pace::default(),
+            timing: ConnectionTiming::default(),
         }
     }
 }
 
 /// How updates are received.
 #[derive(Debug, Clone)]
-pub enum Intake {
+pub enum UpdateMode {
     /// By long polling.
     Polling,
     /// By webhook: Telegram sends them to a URL.
@@ -85,21 +85,21 @@ pub enum Intake {
 
 /// Timing of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct ConnectionTiming {
     /// Duration of a long poll.
-    pub hold: Duration,
+    pub poll_timeout: Duration,
     /// Delay after the first failure; doubled after each further one.
-    pub first_wait: Duration,
+    pub initial_backoff: Duration,
     /// Maximum delay.
-    pub longest_wait: Duration,
+    pub max_backoff: Duration,
 }
 
-impl Default for Pace {
+impl Default for ConnectionTiming {
     fn default() -> Self {
         Self {
-            hold: Duration::from_secs(30),
-            first_wait: Duration::from_secs(1),
-            longest_wait: Duration::from_secs(60),
+            poll_timeout: Duration::from_secs(30),
+            initial_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(60),
         }
     }
 }
@@ -110,58 +110,59 @@ pub struct Telegram {
     api: Api,
     settings: Settings,
     /// The bot's own identity, once known.
-    me: OnceCell<Me>,
+    identity: OnceCell<BotIdentity>,
 }
 
 /// The bot's own identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Me {
+pub(crate) struct BotIdentity {
     pub(crate) id: i64,
     pub(crate) username: Option<String>,
     name: String,
-    reads_groups: bool,
+    can_read_groups: bool,
 }
 
 impl Telegram {
     /// Creates a bot without contacting Telegram. Fails if the settings are invalid.
-    pub fn new(road: Road, settings: Settings) -> Result<Self, Failure> {
-        if let Intake::Webhook { url, secret } = &settings.intake {
+    pub fn new(road: HttpClients, settings: Settings) -> Result<Self, ChannelError> {
+        if let UpdateMode::Webhook { url, secret } = &settings.update_mode {
             webhook::check(url, secret)?;
         }
         let api = Api::new(road, &settings.root, settings.token.clone())?;
-        Ok(Self { api, settings, me: OnceCell::new() })
+        Ok(Self { api, settings, identity: OnceCell::new() })
     }
 
-    async fn me(&self) -> Result<&Me, Trouble> {
-        self.me.get_or_try_init(|| self.ask_me()).await
+    async fn identity(&self) -> Result<&BotIdentity, ApiCallError> {
+        self.identity.get_or_try_init(|| self.fetch_identity()).await
     }
 
-    async fn ask_me(&self) -> Result<Me, Trouble> {
+    async fn fetch_identity(&self) -> Result<BotIdentity, ApiCallError> {
         let me = self.api.call("getMe", &json!({})).await?;
-        Ok(Me {
-            id: me["id"].as_i64().ok_or(Trouble::Garbled(200))?,
+        Ok(BotIdentity {
+            id: me["id"].as_i64().ok_or(ApiCallError::InvalidResponse(200))?,
             username: me["username"].as_str().map(str::to_owned),
             name: me["first_name"].as_str().unwrap_or_default().to_owned(),
-            reads_groups: me["can_read_all_group_messages"] == true,
+            can_read_groups: me["can_read_all_group_messages"] == true,
         })
     }
 
     /// Fetches the bot's identity, sets the command menu and the way updates are received; on error returns the method
     /// that failed.
-    async fn announce(&self) -> Result<&Me, (&'static str, Trouble)> {
-        let me = self.me().await.map_err(|trouble| ("getMe", trouble))?;
+    async fn initialise(&self) -> Result<&BotIdentity, (&'static str, ApiCallError)> {
+        let me = self.identity().await.map_err(|trouble| ("getMe", trouble))?;
         if !self.settings.commands.is_empty() {
             let menu: Vec<Value> = self.settings.commands.iter().map(|(word, does)| menu_item(word, does)).collect();
             // A rejected menu must not prevent receiving.
             if let Err(trouble) = self.api.call("setMyCommands", &json!({ "commands": menu })).await {
-                let failure = trouble.into_failure("setMyCommands", Twice::Harmless);
-                tracing::warn!(account = self.settings.account, %failure, "the menu of commands was not set");
+                let failure = trouble.into_failure("setMyCommands", RepeatEffect::None);
+                tracing::warn!(account = self.settings.account, %failure, "failed to set the command menu");
             }
         }
-        let (method, params) = match &self.settings.intake {
-            Intake::Polling => ("deleteWebhook", json!({ "drop_pending_updates": false })),
-            Intake::Webhook { url, secret } => {
-                let params = json!({ "url": url, "secret_token": secret.expose(), "allowed_updates": update::KINDS });
+        let (method, params) = match &self.settings.update_mode {
+            UpdateMode::Polling => ("deleteWebhook", json!({ "drop_pending_updates": false })),
+            UpdateMode::Webhook { url, secret } => {
+                let params =
+                    json!({ "url": url, "secret_token": secret.expose(), "allowed_updates": update::UPDATE_KINDS });
                 ("setWebhook", params)
             }
         };
@@ -181,11 +182,11 @@ fn menu_item(word: &str, does: &str) -> Value {
 
 #[async_trait]
 impl Channel for Telegram {
-    fn manner(&self) -> Manner {
-        Manner {
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities {
             channel: "telegram",
-            text_limit: self.settings.text_limit.clamp(1, markup::LIMIT),
-            flavour: Flavour::Styled,
+            text_limit: self.settings.text_limit.clamp(1, markup::MAX_MESSAGE),
+            markdown: MarkdownRendering::Styled,
             has_blocks: true,
             has_threads: true,
             has_reactions: true,
@@ -196,65 +197,68 @@ impl Channel for Telegram {
         }
     }
 
-    fn recipient(&self, to: &str) -> Result<String, Failure> {
-        let chat = Target::parse(&Place { to: to.to_owned(), thread: None })?.chat;
+    fn recipient(&self, to: &str) -> Result<String, ChannelError> {
+        let chat = TelegramTarget::parse(&Destination { to: to.to_owned(), thread: None })?.chat;
         Ok(chat.as_str().map_or_else(|| chat.to_string(), str::to_owned))
     }
 
-    async fn receive(&self, cursor: Option<String>, sink: &dyn Sink) -> Failure {
-        let mut backoff = Backoff::new(self.settings.pace);
+    async fn receive(&self, cursor: Option<String>, sink: &dyn Sink) -> ChannelError {
+        let mut backoff = PollBackoff::new(self.settings.timing);
         let me = loop {
-            match self.announce().await {
+            match self.initialise().await {
                 Ok(me) => break me,
                 Err((method, trouble)) => {
-                    if let Err(failure) = backoff.bear(trouble, method, sink).await {
+                    if let Err(failure) = backoff.report_and_wait(trouble, method, sink).await {
                         return failure;
                     }
                 }
             }
         };
-        match self.settings.intake {
-            Intake::Polling => poll::run(self, me, cursor.as_deref(), sink).await,
-            Intake::Webhook { .. } => {
-                sink.note(Note::Up);
+        match self.settings.update_mode {
+            UpdateMode::Polling => poll::run(self, me, cursor.as_deref(), sink).await,
+            UpdateMode::Webhook { .. } => {
+                sink.report_state(ConnectionState::Up);
                 pending().await
             }
         }
     }
 
-    async fn send(&self, outgoing: Outgoing) -> Result<Receipt, Failure> {
+    async fn send(&self, outgoing: Outgoing) -> Result<Receipt, ChannelError> {
         send::send(self, outgoing).await
     }
 
-    async fn act(&self, act: Act) -> Result<Receipt, Failure> {
+    async fn perform(&self, act: ChannelAction) -> Result<Receipt, ChannelError> {
         send::act(self, act).await
     }
 
-    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, Failure> {
-        let too_large =
-            || Failure::Refused(format!("Telegram: the file has more than {most} bytes, which is the limit"));
+    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, ChannelError> {
+        let too_large = || ChannelError::Refused(format!("Telegram: the file exceeds the limit of {most} bytes"));
         let id = match &attachment.source {
-            Source::Platform(id) => id,
-            Source::Bytes(bytes) => return if bytes.len() > most { Err(too_large()) } else { Ok(bytes.clone()) },
-            Source::Url(_) => return Err(Failure::Unsupported { channel: "telegram", action: "load an address" }),
+            AttachmentSource::Platform(id) => id,
+            AttachmentSource::Bytes(bytes) => {
+                return if bytes.len() > most { Err(too_large()) } else { Ok(bytes.clone()) };
+            }
+            AttachmentSource::Url(_) => {
+                return Err(ChannelError::Unsupported { channel: "telegram", action: "downloads from a URL" });
+            }
         };
-        let failed = |trouble: Trouble| {
-            let is_large = trouble == Trouble::Lost(Lost::TooLong);
-            if is_large { too_large() } else { trouble.into_failure("getFile", Twice::Harmless) }
+        let failed = |trouble: ApiCallError| {
+            let is_large = trouble == ApiCallError::NoResponse(RequestError::TooLong);
+            if is_large { too_large() } else { trouble.into_failure("getFile", RepeatEffect::None) }
         };
         let file = self.api.call("getFile", &json!({ "file_id": id })).await.map_err(failed)?;
         if file["file_size"].as_u64().is_some_and(|size| size > most as u64) {
             return Err(too_large());
         }
-        let path = file["file_path"].as_str().ok_or_else(|| failed(Trouble::Garbled(200)))?;
+        let path = file["file_path"].as_str().ok_or_else(|| failed(ApiCallError::InvalidResponse(200)))?;
         self.api.download(path, most).await.map_err(failed)
     }
 
-    async fn probe(&self) -> Result<Probe, Failure> {
-        let me = self.ask_me().await.map_err(|trouble| trouble.into_failure("getMe", Twice::Harmless))?;
-        let privacy = "privacy mode is on: in groups the bot sees only what speaks to it; send /setprivacy to @BotFather \
-                       to change that";
-        let hints = if me.reads_groups { Vec::new() } else { vec![privacy.to_owned()] };
-        Ok(Probe { id: me.id.to_string(), username: me.username, name: me.name, hints })
+    async fn identity(&self) -> Result<AccountIdentity, ChannelError> {
+        let me = self.fetch_identity().await.map_err(|trouble| trouble.into_failure("getMe", RepeatEffect::None))?;
+        let privacy = "privacy mode is on: in groups the bot receives only messages that are addressed to it; send \
+                       /setprivacy to @BotFather to change that";
+        let hints = if me.can_read_groups { Vec::new() } else { vec![privacy.to_owned()] };
+        Ok(AccountIdentity { id: me.id.to_string(), username: me.username, name: me.name, hints })
     }
 }

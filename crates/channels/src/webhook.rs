@@ -16,15 +16,15 @@ use reqwest::{
 };
 use serde_json::{Map, Value, json};
 
-pub use self::inbound::Rejected;
+pub use self::inbound::InboundRejection;
 use crate::{
-    Act, Attachment, Channel, Failure, Flavour, Manner, Media, Note, Outgoing, Place, Probe, Receipt, Road, Secret,
-    Sink, Source,
-    http::{Answer, Lost, PATIENCE},
+    AccountIdentity, Attachment, AttachmentSource, Channel, ChannelAction, ChannelCapabilities, ChannelError,
+    ConnectionState, Destination, HttpClients, MarkdownRendering, Media, Outgoing, Receipt, Secret, Sink,
+    http::{ChannelHttpResponse, REQUEST_TIMEOUT, RequestError},
 };
 
 /// Header with the idempotency key.
-pub const KEY: &str = "idempotency-key";
+pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 
 /// Returns the current time in milliseconds since the epoch.
 pub type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
@@ -41,19 +41,19 @@ pub struct Settings {
     /// Recommended maximum length of a text in characters.
     pub text_limit: usize,
     /// Timeout of a request.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Settings {
     /// Creates settings with default values.
     pub fn new(account: impl Into<String>, secret: Secret, url: Option<String>) -> Self {
-        Self { account: account.into(), secret, url, text_limit: 16_000, patience: PATIENCE }
+        Self { account: account.into(), secret, url, text_limit: 16_000, timeout: REQUEST_TIMEOUT }
     }
 }
 
 /// A peer that exchanges signed JSON.
 pub struct Webhook {
-    road: Road,
+    http: HttpClients,
     settings: Settings,
     url: Option<Url>,
     clock: Clock,
@@ -67,28 +67,30 @@ impl std::fmt::Debug for Webhook {
 
 impl Webhook {
     /// Creates a peer without contacting it. Fails if the settings are invalid.
-    pub fn new(road: Road, settings: Settings, clock: Clock) -> Result<Self, Failure> {
+    pub fn new(road: HttpClients, settings: Settings, clock: Clock) -> Result<Self, ChannelError> {
         let account = &settings.account;
         if settings.secret.expose().len() < 16 {
             let why = format!(
                 "webhook {account}: the secret must have 16 characters or more; make one with: openssl rand -hex 32"
             );
-            return Err(Failure::Refused(why));
+            return Err(ChannelError::Refused(why));
         }
         let parse = |url: &String| {
             let url = Url::parse(url.trim()).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
             url.ok_or_else(|| {
-                Failure::Refused(format!("webhook {account}: the url is not one; it looks like https://host/path"))
+                ChannelError::Refused(format!(
+                    "webhook {account}: the url is not valid; expected a URL such as https://host/path"
+                ))
             })
         };
         let url = settings.url.as_ref().map(parse).transpose()?;
-        Ok(Self { road, settings, url, clock })
+        Ok(Self { http: road, settings, url, clock })
     }
 
     /// Sends a body with an idempotency key; the peer treats repetitions as one.
-    async fn deliver(&self, key: &str, mut body: Map<String, Value>) -> Result<Receipt, Failure> {
+    async fn deliver(&self, key: &str, mut body: Map<String, Value>) -> Result<Receipt, ChannelError> {
         let Some(url) = &self.url else {
-            return Err(Failure::Unsupported { channel: "webhook", action: "send without a url" });
+            return Err(ChannelError::Unsupported { channel: "webhook", action: "sending without a url" });
         };
         let seconds = (self.clock)() / 1000;
         body.insert("account".to_owned(), json!(self.settings.account));
@@ -97,19 +99,19 @@ impl Webhook {
         let mut request = Request::new(Method::POST, url.clone());
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        put(headers, signature::TIMESTAMP, &seconds.to_string())?;
-        put(headers, signature::SIGNATURE, &signature)?;
-        put(headers, KEY, key)?;
+        put(headers, signature::TIMESTAMP_HEADER, &seconds.to_string())?;
+        put(headers, signature::SIGNATURE_HEADER, &signature)?;
+        put(headers, IDEMPOTENCY_HEADER, key)?;
         *request.body_mut() = Some(body.into());
-        self.understood(self.road.ask(request, self.settings.patience).await)
+        self.parse_response(self.http.send(request, self.settings.timeout).await)
     }
 
-    fn understood(&self, answer: Result<Answer, Lost>) -> Result<Receipt, Failure> {
+    fn parse_response(&self, answer: Result<ChannelHttpResponse, RequestError>) -> Result<Receipt, ChannelError> {
         let named = |why: &str| format!("webhook {}: {why}", self.settings.account);
-        let Answer { status, retry_after, body } = answer.map_err(|lost| match lost {
-            Lost::Unsent(why) => Failure::Unavailable(named(&why)),
-            Lost::Unanswered(why) => Failure::Unknown(named(&why)),
-            Lost::TooLong => Failure::Unknown(named("the answer is too long")),
+        let ChannelHttpResponse { status, retry_after, body } = answer.map_err(|lost| match lost {
+            RequestError::Unsent(why) => ChannelError::Unavailable(named(&why)),
+            RequestError::Unanswered(why) => ChannelError::Unknown(named(&why)),
+            RequestError::TooLong => ChannelError::Unknown(named("the response is too large")),
         })?;
         tracing::debug!(account = self.settings.account, status, "webhook peer answered");
         let said = self.settings.secret.excerpt(&String::from_utf8_lossy(&body));
@@ -123,22 +125,22 @@ impl Webhook {
                     details: json!({ "status": status }),
                 })
             }
-            (429 | 500.., Some(after)) => Err(Failure::RetryAfter { after, why }),
-            (429, None) => Err(Failure::RetryAfter { after: Duration::from_secs(1), why }),
-            (408 | 425 | 500.., None) => Err(Failure::Unavailable(why)),
-            _ => Err(Failure::Refused(why)),
+            (429 | 500.., Some(after)) => Err(ChannelError::RetryAfter { after, why }),
+            (429, None) => Err(ChannelError::RetryAfter { after: Duration::from_secs(1), why }),
+            (408 | 425 | 500.., None) => Err(ChannelError::Unavailable(why)),
+            _ => Err(ChannelError::Refused(why)),
         }
     }
 }
 
-fn put(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), Failure> {
+fn put(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), ChannelError> {
     let value = HeaderValue::from_str(value)
-        .map_err(|_unfit| Failure::Refused(format!("webhook: the header {name} cannot hold what it should")))?;
+        .map_err(|_unfit| ChannelError::Refused(format!("webhook: invalid value for the header {name}")))?;
     headers.insert(HeaderName::from_static(name), value);
     Ok(())
 }
 
-fn base(kind: &str, place: &Place) -> Map<String, Value> {
+fn base(kind: &str, place: &Destination) -> Map<String, Value> {
     let fields = [("type", json!(kind)), ("to", json!(place.to)), ("thread", json!(place.thread))];
     fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -158,11 +160,11 @@ fn attached(media: &Media) -> Value {
 
 #[async_trait]
 impl Channel for Webhook {
-    fn manner(&self) -> Manner {
-        Manner {
+    fn capabilities(&self) -> ChannelCapabilities {
+        ChannelCapabilities {
             channel: "webhook",
             text_limit: self.settings.text_limit.max(1),
-            flavour: Flavour::Markdown,
+            markdown: MarkdownRendering::Markdown,
             has_blocks: true,
             has_threads: true,
             has_reactions: true,
@@ -173,14 +175,15 @@ impl Channel for Webhook {
         }
     }
 
-    async fn receive(&self, _cursor: Option<String>, sink: &dyn Sink) -> Failure {
+    async fn receive(&self, _cursor: Option<String>, sink: &dyn Sink) -> ChannelError {
         // The peer sends requests to the gateway; see `inbound`.
-        sink.note(Note::Up);
+        sink.report_state(ConnectionState::Up);
         pending().await
     }
 
-    async fn send(&self, outgoing: Outgoing) -> Result<Receipt, Failure> {
-        let Outgoing { id, place, reply_to, text, media, is_silent, is_voice, poll, hides_previews: _ } = outgoing;
+    async fn send(&self, outgoing: Outgoing) -> Result<Receipt, ChannelError> {
+        let Outgoing { id, destination: place, reply_to, text, media, is_silent, is_voice, poll, hides_previews: _ } =
+            outgoing;
         let media: Vec<Value> = media.iter().map(attached).collect();
         let media = if media.is_empty() { Value::Null } else { json!(media) };
         let poll = poll
@@ -200,18 +203,20 @@ impl Channel for Webhook {
         self.deliver(&id, body).await
     }
 
-    async fn act(&self, act: Act) -> Result<Receipt, Failure> {
+    async fn perform(&self, act: ChannelAction) -> Result<Receipt, ChannelError> {
         let body = match &act {
-            Act::Type(place) => base("typing", place),
-            Act::React { place, message, emoji } => {
+            ChannelAction::Type(place) => base("typing", place),
+            ChannelAction::React { place, message, emoji } => {
                 let body = extended(base("reaction", place), [("messageId", json!(message))]);
                 // An empty one removes the reaction.
                 extended(body, [("emoji", json!(emoji.as_deref().unwrap_or_default()))])
             }
-            Act::Edit { place, message, text, hides_previews: _ } => {
+            ChannelAction::Edit { place, message, text, hides_previews: _ } => {
                 extended(base("edit", place), [("messageId", json!(message)), ("text", json!(text))])
             }
-            Act::Delete { place, message } => extended(base("delete", place), [("messageId", json!(message))]),
+            ChannelAction::Delete { place, message } => {
+                extended(base("delete", place), [("messageId", json!(message))])
+            }
         };
         // The time is part of the key: only an immediate retry has the same key, a later identical action is a new one.
         let body_text = Value::Object(body.clone()).to_string();
@@ -220,22 +225,22 @@ impl Channel for Webhook {
         self.deliver(&format!("{}-{}", act.name(), key.trim_start_matches("v1=")), body).await
     }
 
-    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, Failure> {
+    async fn fetch(&self, attachment: &Attachment, most: usize) -> Result<Vec<u8>, ChannelError> {
         match &attachment.source {
-            Source::Bytes(bytes) if bytes.len() <= most => Ok(bytes.clone()),
-            Source::Bytes(_) => {
-                Err(Failure::Refused(format!("webhook: the file has more than {most} bytes, which is the limit")))
+            AttachmentSource::Bytes(bytes) if bytes.len() <= most => Ok(bytes.clone()),
+            AttachmentSource::Bytes(_) => {
+                Err(ChannelError::Refused(format!("webhook: the file exceeds the limit of {most} bytes")))
             }
-            Source::Url(_) | Source::Platform(_) => {
-                Err(Failure::Unsupported { channel: "webhook", action: "load an address" })
+            AttachmentSource::Url(_) | AttachmentSource::Platform(_) => {
+                Err(ChannelError::Unsupported { channel: "webhook", action: "downloads from a URL" })
             }
         }
     }
 
-    async fn probe(&self) -> Result<Probe, Failure> {
+    async fn identity(&self) -> Result<AccountIdentity, ChannelError> {
         let account = self.settings.account.clone();
-        let hint = "the peer can speak, but not be answered: no url is set".to_owned();
+        let hint = "replies cannot be sent to the peer: no url is set".to_owned();
         let hints = if self.url.is_some() { Vec::new() } else { vec![hint] };
-        Ok(Probe { id: account.clone(), username: None, name: account, hints })
+        Ok(AccountIdentity { id: account.clone(), username: None, name: account, hints })
     }
 }

@@ -1,6 +1,6 @@
 //! State machine of one compaction, which asks its caller for model answers.
 //!
-//! Nothing is written on the way: the result is one [`Outcome`], so an interrupted compaction has no effect. The
+//! Nothing is written on the way: the result is one [`FinishedCompaction`], so an interrupted compaction has no effect. The
 //! transcript keeps every entry; the outcome says from which one on they are shown, and contains the summary for the
 //! others.
 
@@ -11,73 +11,76 @@ use homard_proto::message::{Block, Content, Message, User};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    escalate::{GaveUp, Ladder, Rung, kept_chars, result_chars, shorten},
-    line::{History, Line, weight},
-    plan::{Keep, Nothing, Plan, plan},
+    escalate::{CompactionFailure, CompactionStrategy, Ladder, kept_chars, result_chars, truncate_result},
+    line::{History, HistoryLine, total_tokens},
+    plan::{CompactionPlan, Keep, NothingToCompact, plan},
     serialise::name_image,
-    settings::{Limits, Mode},
-    summary::{self, Ask, Job, NO_HISTORY, Previous, Quote, Refused, Summariser, Summary, Way},
+    settings::{CompactionLimits, CompactionMode},
+    summary::{
+        self, CompactionSummary, NO_HISTORY, PreviousCompaction, QuotedRequest, Summariser, SummaryFailure, SummaryJob,
+        SummaryMethod, SummaryRequest,
+    },
 };
 
 /// Minimum space for a conversation, in tokens.
-const LEAST_ROOM: u64 = 1_024;
+const MIN_SPACE: u64 = 1_024;
 
 /// Minimum size of a summary, in tokens; a shorter one is useless.
-const LEAST_SUMMARY: u64 = 256;
+const MIN_SUMMARY_TOKENS: u64 = 256;
 
 /// Overhead of the message that contains a summary, and of a request quoted in it, in tokens.
-const WRAPPING: u64 = 64;
+const WRAPPER_TOKENS: u64 = 64;
 
 /// Minimum number of characters shown of a tool result.
-const LEAST_RESULT: usize = 400;
+const MIN_RESULT_CHARS: usize = 400;
 
 /// Input of a compaction.
 #[derive(Debug, Clone)]
-pub struct Task {
+pub struct CompactionInput {
     /// Messages shown to the model, oldest first, after the summary of the last compaction.
-    pub lines: Vec<Line>,
+    pub lines: Vec<HistoryLine>,
     /// How many of them the last compaction kept; `None` if there was none.
     pub kept: Option<usize>,
     /// Result of the last compaction.
-    pub previous: Option<Previous>,
+    pub previous: Option<PreviousCompaction>,
     /// Token limits of the conversation.
-    pub limits: Limits,
+    pub limits: CompactionLimits,
     /// What the user asked to pay attention to.
     pub focus: Option<String>,
     /// Context windows of the summary models: if one fails, the next one is tried. An extract replaces the summary only
     /// when none is left.
     pub summary_windows: Vec<u64>,
     /// Size of the parts that a summary model reads.
-    pub mode: Mode,
+    pub mode: CompactionMode,
 }
 
 /// Next step of a compaction.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Send a request to the model at index [`Compaction::asked`] and report the answer to [`Compaction::answer`].
-    Ask(Ask),
+pub enum CompactionStep {
+    /// Send a request to the model at index [`Compaction::model_index`] and report the answer to [`Compaction::answer`].
+    Ask(SummaryRequest),
     /// The compaction is complete.
-    Done(Box<Outcome>),
+    Done(Box<FinishedCompaction>),
     /// There was nothing to compact.
-    Nothing(Nothing),
+    Nothing(NothingToCompact),
     /// Compaction is not possible.
-    GaveUp(GaveUp),
+    GaveUp(CompactionFailure),
 }
 
 /// Result of a compaction.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct FinishedCompaction {
     /// Summary of the lines that are no longer shown.
     pub summary: String,
     /// Details for programs and the next compaction. `resultChars`, read by [`crate::escalate::kept_chars`], means that
-    /// the tool results among the kept lines are shown as [`shorten`] truncates them.
+    /// the tool results among the kept lines are shown as [`crate::escalate::truncate_result`] truncates them.
     pub details: Value,
     /// How the summary was created; `None` if no line was removed and only tool results were truncated.
-    pub way: Option<Way>,
+    pub method: Option<SummaryMethod>,
     /// Index of the first line that is still shown; the number of lines if none is.
     pub kept: usize,
     /// Strategies used, in order.
-    pub rungs: Vec<Rung>,
+    pub strategies: Vec<CompactionStrategy>,
     /// Estimated tokens before.
     pub before: u64,
     /// Estimated tokens after.
@@ -87,38 +90,39 @@ pub struct Outcome {
 /// A compaction in progress.
 #[derive(Debug)]
 pub struct Compaction {
-    task: Task,
+    task: CompactionInput,
     ladder: Ladder,
     /// Index of the first line that is still shown.
     kept: usize,
     result_chars: Option<usize>,
     /// Truncation of the results that the last compaction kept; the input is already truncated.
     carried: Option<usize>,
-    way: Option<Way>,
-    rungs: Vec<Rung>,
+    way: Option<SummaryMethod>,
+    strategies: Vec<CompactionStrategy>,
     before: u64,
-    at_work: Option<Pass>,
+    pass: Option<SummaryPass>,
     /// Index of the summary model in use.
-    asked: usize,
-    end: Option<Step>,
+    model_index: usize,
+    end: Option<CompactionStep>,
 }
 
 /// A strategy in progress.
 #[derive(Debug)]
-struct Pass {
+struct SummaryPass {
     summariser: Box<Summariser>,
     /// Index of the first line shown after it.
     kept: usize,
     keep: Keep,
     /// True if a model is used.
-    asks: bool,
+    uses_model: bool,
 }
 
 impl Compaction {
     /// Creates a compaction that uses the strategies `ladder` has not used yet.
-    pub fn new(task: Task, ladder: Ladder) -> Self {
-        let Limits { room, overhead, threshold, .. } = task.limits;
-        let end = (room < LEAST_ROOM).then_some(Step::GaveUp(GaveUp::NoRoom { overhead, threshold }));
+    pub fn new(task: CompactionInput, ladder: Ladder) -> Self {
+        let CompactionLimits { space: room, overhead, threshold, .. } = task.limits;
+        let end =
+            (room < MIN_SPACE).then_some(CompactionStep::GaveUp(CompactionFailure::NoSpace { overhead, threshold }));
         let carried = task.previous.as_ref().and_then(|previous| kept_chars(&previous.details));
         let mut compaction = Self {
             carried,
@@ -127,161 +131,164 @@ impl Compaction {
             kept: 0,
             result_chars: None,
             way: None,
-            rungs: Vec::new(),
+            strategies: Vec::new(),
             before: 0,
-            at_work: None,
-            asked: 0,
+            pass: None,
+            model_index: 0,
             end,
         };
-        compaction.before = compaction.taken();
+        compaction.before = compaction.used_tokens();
         compaction
     }
 
-    /// Returns the current ladder, for another attempt.
+    /// Returns which strategies were used, so that another attempt continues with the next one.
     pub fn ladder(&self) -> Ladder {
         self.ladder
     }
 
     /// Returns the index of the summary model in use.
-    pub fn asked(&self) -> usize {
-        self.asked
+    pub fn model_index(&self) -> usize {
+        self.model_index
     }
 
     /// Returns the next step. A request is returned again until it is answered.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> CompactionStep {
         loop {
             if let Some(end) = &self.end {
                 return end.clone();
             }
-            match self.at_work.as_mut().map(|pass| (pass.summariser.step(), pass.kept)) {
-                Some((summary::Step::Ask(ask), _)) => return Step::Ask(ask),
+            match self.pass.as_mut().map(|pass| (pass.summariser.step(), pass.kept)) {
+                Some((summary::SummaryStep::Ask(ask), _)) => return CompactionStep::Ask(ask),
                 // A model that could not even be asked has failed as well.
-                Some((summary::Step::Done(summary), _)) if summary.way == Way::Extract && self.ask_next() => {}
-                Some((summary::Step::Done(summary), kept)) => self.replace(summary, kept),
-                None if self.is_enough() => self.end = Some(Step::Done(Box::new(self.outcome()))),
+                Some((summary::SummaryStep::Done(summary), _))
+                    if summary.method == SummaryMethod::Extract && self.try_next_model() => {}
+                Some((summary::SummaryStep::Done(summary), kept)) => self.replace(summary, kept),
+                None if self.is_enough() => self.end = Some(CompactionStep::Done(Box::new(self.outcome()))),
                 // A summary that is not shorter than the original is useless.
-                None if self.had_room() && !self.rungs.is_empty() => self.end = Some(Step::Nothing(Nothing::Short)),
-                None => match self.ladder.climb() {
-                    Some(rung) => self.take(rung),
-                    None => self.end = Some(Step::GaveUp(GaveUp::Spent)),
+                None if self.fits_anyway() && !self.strategies.is_empty() => {
+                    self.end = Some(CompactionStep::Nothing(NothingToCompact::Short))
+                }
+                None => match self.ladder.next_strategy() {
+                    Some(rung) => self.start_strategy(rung),
+                    None => self.end = Some(CompactionStep::GaveUp(CompactionFailure::Exhausted)),
                 },
             }
         }
     }
 
     /// Handles the model's answer to the last request.
-    pub fn answer(&mut self, answer: Result<&str, Refused>) {
-        if let Some(pass) = &mut self.at_work
+    pub fn answer(&mut self, answer: Result<&str, SummaryFailure>) {
+        if let Some(pass) = &mut self.pass
             && pass.summariser.answer(answer)
         {
-            self.ask_next();
+            self.try_next_model();
         }
     }
 
     /// Restarts the current strategy with the next model instead of falling back to quotations; returns true if there
     /// is one.
-    fn ask_next(&mut self) -> bool {
-        let Some(keep) = self.at_work.as_ref().filter(|pass| pass.asks).map(|pass| pass.keep) else { return false };
-        if self.asked + 1 >= self.task.summary_windows.len() {
+    fn try_next_model(&mut self) -> bool {
+        let Some(keep) = self.pass.as_ref().filter(|pass| pass.uses_model).map(|pass| pass.keep) else { return false };
+        if self.model_index + 1 >= self.task.summary_windows.len() {
             return false;
         }
-        self.asked += 1;
-        self.sum_up(keep, true).is_ok()
+        self.model_index += 1;
+        self.start_summary(keep, true).is_ok()
     }
 
     /// Returns the tokens used by the conversation.
-    fn taken(&self) -> u64 {
-        let summary = self.task.previous.as_ref().map_or(0, |previous| estimate(&previous.text) + WRAPPING);
-        summary + weight(&self.task.lines[self.kept..])
+    fn used_tokens(&self) -> u64 {
+        let summary = self.task.previous.as_ref().map_or(0, |previous| estimate(&previous.text) + WRAPPER_TOKENS);
+        summary + total_tokens(&self.task.lines[self.kept..])
     }
 
     fn is_enough(&self) -> bool {
-        let taken = self.taken();
+        let taken = self.used_tokens();
         let has_changed = self.kept > 0 || self.result_chars.is_some();
-        has_changed && taken <= self.task.limits.room && taken < self.before
+        has_changed && taken <= self.task.limits.space && taken < self.before
     }
 
     /// True if the conversation fits anyway: then only a saving justifies the compaction.
-    fn had_room(&self) -> bool {
-        self.before <= self.task.limits.room && !self.ladder.is_recovery()
+    fn fits_anyway(&self) -> bool {
+        self.before <= self.task.limits.space && !self.ladder.is_recovery()
     }
 
-    fn take(&mut self, rung: Rung) {
-        self.rungs.push(rung);
+    fn start_strategy(&mut self, rung: CompactionStrategy) {
+        self.strategies.push(rung);
         let keep = self.task.limits.keep;
         match rung {
-            Rung::Summary => {
-                let planned = self.sum_up(Keep::Recent(keep), true);
-                let nothing = planned.err().or_else(|| self.is_too_little().then_some(Nothing::Short));
-                if let Some(nothing) = nothing.filter(|_| self.had_room()) {
-                    self.end = Some(Step::Nothing(nothing));
+            CompactionStrategy::Summary => {
+                let planned = self.start_summary(Keep::Recent(keep), true);
+                let nothing = planned.err().or_else(|| self.is_not_worth_it().then_some(NothingToCompact::Short));
+                if let Some(nothing) = nothing.filter(|_| self.fits_anyway()) {
+                    self.end = Some(CompactionStep::Nothing(nothing));
                 }
             }
-            Rung::Results => self.shorten(result_chars(self.task.limits.window)),
-            Rung::Half => self.sum_up(Keep::Recent(keep / 2), true).unwrap_or_default(),
-            Rung::Quarter => self.sum_up(Keep::Recent(keep / 4), true).unwrap_or_default(),
-            Rung::Unit => {
+            CompactionStrategy::Results => self.truncate_results(result_chars(self.task.limits.window)),
+            CompactionStrategy::Half => self.start_summary(Keep::Recent(keep / 2), true).unwrap_or_default(),
+            CompactionStrategy::Quarter => self.start_summary(Keep::Recent(keep / 4), true).unwrap_or_default(),
+            CompactionStrategy::Unit => {
                 // All results of the last unit together get half of the space.
                 let lines = self.task.lines[self.kept..].iter().rev();
                 let results = lines.take_while(|line| matches!(*line.message, Message::ToolResult(_))).count();
-                let each = self.task.limits.room * 2 / results.max(1) as u64;
-                self.shorten(usize::try_from(each).unwrap_or(usize::MAX).max(LEAST_RESULT));
-                self.sum_up(Keep::Recent(0), false).unwrap_or_default();
+                let each = self.task.limits.space * 2 / results.max(1) as u64;
+                self.truncate_results(usize::try_from(each).unwrap_or(usize::MAX).max(MIN_RESULT_CHARS));
+                self.start_summary(Keep::Recent(0), false).unwrap_or_default();
             }
-            Rung::Bare => self.sum_up(Keep::None, false).unwrap_or_default(),
+            CompactionStrategy::Bare => self.start_summary(Keep::None, false).unwrap_or_default(),
         }
     }
 
     /// True if the lines to summarize are hardly longer than a short summary, so that no model is used.
-    fn is_too_little(&self) -> bool {
-        let Some(pass) = &self.at_work else { return false };
-        self.replaced(pass.kept) < 2 * LEAST_SUMMARY + WRAPPING
+    fn is_not_worth_it(&self) -> bool {
+        let Some(pass) = &self.pass else { return false };
+        self.replaced_tokens(pass.kept) < 2 * MIN_SUMMARY_TOKENS + WRAPPER_TOKENS
     }
 
     /// Returns the tokens replaced by a summary that keeps the lines from `kept` on.
-    fn replaced(&self, kept: usize) -> u64 {
+    fn replaced_tokens(&self, kept: usize) -> u64 {
         let previous = self.task.previous.as_ref().map_or(0, |previous| estimate(&previous.text));
-        previous + weight(&self.task.lines[self.kept..kept])
+        previous + total_tokens(&self.task.lines[self.kept..kept])
     }
 
     /// Truncates each tool result to this many characters.
-    fn shorten(&mut self, chars: usize) {
+    fn truncate_results(&mut self, chars: usize) {
         let chars = self.result_chars.map_or(chars, |before| before.min(chars));
         for line in &mut self.task.lines[self.kept..] {
-            if let Some(short) = shorten(&line.message, chars) {
-                *line = Line::new(line.entry.clone(), Arc::new(short));
+            if let Some(short) = truncate_result(&line.message, chars) {
+                *line = HistoryLine::new(line.entry.clone(), Arc::new(short));
                 self.result_chars = Some(chars);
             }
         }
     }
 
     /// Starts to summarize the lines that are still shown and not to be kept.
-    fn sum_up(&mut self, keep: Keep, asks: bool) -> Result<(), Nothing> {
-        let window = self.task.summary_windows.get(self.asked).copied().filter(|_| asks).unwrap_or(0);
+    fn start_summary(&mut self, keep: Keep, asks: bool) -> Result<(), NothingToCompact> {
+        let window = self.task.summary_windows.get(self.model_index).copied().filter(|_| asks).unwrap_or(0);
         let lines = &self.task.lines[self.kept..];
         let kept = self.task.kept.and_then(|kept| kept.checked_sub(self.kept));
         let plan = plan(&History { lines, kept }, keep)?;
         let job = self.job(&plan, lines, window);
         let summariser = Box::new(Summariser::new(job));
-        self.at_work = Some(Pass { summariser, kept: self.kept + plan.kept, keep, asks });
+        self.pass = Some(SummaryPass { summariser, kept: self.kept + plan.kept, keep, uses_model: asks });
         Ok(())
     }
 
-    fn job(&self, plan: &Plan, lines: &[Line], window: u64) -> Job {
-        let messages = |lines: &[Line]| lines.iter().map(|line| line.message.clone()).collect();
-        let is_user = |line: &Line| matches!(*line.message, Message::User(_));
-        let quoted = plan.request.map(|at| Quote { text: request_of(&lines[at].message), whole: None });
+    fn job(&self, plan: &CompactionPlan, lines: &[HistoryLine], window: u64) -> SummaryJob {
+        let messages = |lines: &[HistoryLine]| lines.iter().map(|line| line.message.clone()).collect();
+        let is_user = |line: &HistoryLine| matches!(*line.message, Message::User(_));
+        let quoted = plan.request.map(|at| QuotedRequest { text: request_of(&lines[at].message), whole: None });
         // If no newer request is kept, the previously quoted one is the newest.
-        let before = || Quote::read(&self.task.previous.as_ref()?.details);
+        let before = || QuotedRequest::read(&self.task.previous.as_ref()?.details);
         let request = quoted.or_else(|| before().filter(|_| !lines[plan.kept..].iter().any(is_user)));
-        let Limits { room, summary, .. } = self.task.limits;
+        let CompactionLimits { space: room, summary, .. } = self.task.limits;
         let request_budget = request_budget(&self.task.limits);
         let quoted = request.as_ref().map_or(0, |request| estimate(&request.text)).min(request_budget);
-        let taken = weight(&lines[plan.kept..]) + quoted + WRAPPING;
+        let taken = total_tokens(&lines[plan.kept..]) + quoted + WRAPPER_TOKENS;
         // If the conversation fits anyway, only a summary shorter than the original is worth writing.
-        let gain = self.replaced(self.kept + plan.kept).saturating_sub(quoted + WRAPPING);
-        let summary = if self.had_room() { summary.min(gain) } else { summary };
-        Job {
+        let gain = self.replaced_tokens(self.kept + plan.kept).saturating_sub(quoted + WRAPPER_TOKENS);
+        let summary = if self.fits_anyway() { summary.min(gain) } else { summary };
+        SummaryJob {
             history: messages(&lines[plan.history.clone()]),
             prefix: messages(&lines[plan.prefix.clone()]),
             previous: self.task.previous.clone(),
@@ -289,26 +296,28 @@ impl Compaction {
             request_budget,
             focus: self.task.focus.clone(),
             window,
-            budget: summary.min(room.saturating_sub(taken)).max(LEAST_SUMMARY),
+            budget: summary.min(room.saturating_sub(taken)).max(MIN_SUMMARY_TOKENS),
             mode: self.task.mode,
         }
     }
 
-    fn replace(&mut self, summary: Summary, kept: usize) {
-        self.at_work = None;
+    fn replace(&mut self, summary: CompactionSummary, kept: usize) {
+        self.pass = None;
         self.kept = kept;
-        self.way = Some(match (self.way, summary.way) {
+        self.way = Some(match (self.way, summary.method) {
             (None, way) => way,
             (Some(before), way) if before == way => way,
-            (Some(Way::Asked | Way::Staged), Way::Asked | Way::Staged) => Way::Staged,
-            (Some(_), _) => Way::Partial,
+            (Some(SummaryMethod::Asked | SummaryMethod::Staged), SummaryMethod::Asked | SummaryMethod::Staged) => {
+                SummaryMethod::Staged
+            }
+            (Some(_), _) => SummaryMethod::Partial,
         });
-        self.task.previous = Some(Previous { text: summary.text, details: summary.details });
+        self.task.previous = Some(PreviousCompaction { text: summary.text, details: summary.details });
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> FinishedCompaction {
         let previous = self.task.previous.clone();
-        let previous = previous.unwrap_or(Previous { text: NO_HISTORY.to_owned(), details: json!({}) });
+        let previous = previous.unwrap_or(PreviousCompaction { text: NO_HISTORY.to_owned(), details: json!({}) });
         let mut details = match previous.details {
             Value::Object(details) => details,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
@@ -320,21 +329,21 @@ impl Compaction {
             details.insert("resultChars".to_owned(), json!(chars));
         }
         let overhead = self.task.limits.overhead;
-        Outcome {
+        FinishedCompaction {
             summary: previous.text,
             details: Value::Object(details),
-            way: self.way,
+            method: self.way,
             kept: self.kept,
-            rungs: self.rungs.clone(),
+            strategies: self.strategies.clone(),
             before: overhead + self.before,
-            after: overhead + self.taken(),
+            after: overhead + self.used_tokens(),
         }
     }
 }
 
 /// Returns how many tokens of the newest request are kept at least.
-pub fn request_budget(limits: &Limits) -> u64 {
-    limits.room.saturating_sub(LEAST_SUMMARY + WRAPPING)
+pub fn request_budget(limits: &CompactionLimits) -> u64 {
+    limits.space.saturating_sub(MIN_SUMMARY_TOKENS + WRAPPER_TOKENS)
 }
 
 /// Returns the text of a request; images are replaced by their description.

@@ -3,7 +3,7 @@
 use homard_model::tokens::estimate;
 
 /// Maximum tokens of a note in this file.
-const NOTE: u64 = 24;
+const NOTE_TOKENS: u64 = 24;
 
 /// Returns the longest prefix of a text within `budget` tokens.
 pub(crate) fn head(text: &str, budget: u64) -> &str {
@@ -45,7 +45,7 @@ pub(crate) fn middle(text: &str, budget: u64) -> String {
     if estimate(text) <= budget {
         return text.to_owned();
     }
-    let words = budget.saturating_sub(NOTE);
+    let words = budget.saturating_sub(NOTE_TOKENS);
     let (start, end) = (head(text, words * 2 / 3), tail(text, words / 3));
     let lost = text.len().saturating_sub(start.len() + end.len());
     let short = format!("{start}\n[… {lost} bytes left out …]\n{end}");
@@ -58,7 +58,7 @@ pub(crate) fn lines(text: &str, budget: u64) -> String {
     if estimate(text) <= budget {
         return text.to_owned();
     }
-    let start = head(text, budget.saturating_sub(NOTE));
+    let start = head(text, budget.saturating_sub(NOTE_TOKENS));
     let start = match start.rfind('\n') {
         Some(end) if end > start.len() / 2 => &start[..end],
         _ => start,

@@ -7,17 +7,17 @@ use serde_json::Value;
 use crate::notice;
 
 /// Maximum number of context overflow errors per user message that are recovered from; the next one fails the run.
-pub const RECOVERIES: u32 = 3;
+pub const MAX_RECOVERIES: u32 = 3;
 
 /// Maximum number of characters of a tool result, however large the window.
-const MOST_CHARS: u64 = 400_000;
+const MAX_RESULT_CHARS: u64 = 400_000;
 
 /// Minimum number of characters kept of a block, unless the whole result may not be that long.
-const LEAST_BLOCK: usize = 2_000;
+const MIN_BLOCK_CHARS: usize = 2_000;
 
 /// A compaction strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rung {
+pub enum CompactionStrategy {
     /// Summarize all but the newest lines.
     Summary,
     /// Truncate tool results that take too much of the window.
@@ -32,20 +32,27 @@ pub enum Rung {
     Bare,
 }
 
-const RUNGS: [Rung; 6] = [Rung::Summary, Rung::Results, Rung::Half, Rung::Quarter, Rung::Unit, Rung::Bare];
+const STRATEGIES: [CompactionStrategy; 6] = [
+    CompactionStrategy::Summary,
+    CompactionStrategy::Results,
+    CompactionStrategy::Half,
+    CompactionStrategy::Quarter,
+    CompactionStrategy::Unit,
+    CompactionStrategy::Bare,
+];
 
 /// Progress through the strategies. It only advances, so no strategy is used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ladder {
-    taken: usize,
+    used: usize,
     recoveries: u32,
 }
 
 impl Ladder {
     /// Returns the next strategy, or `None` if all were used.
-    pub fn climb(&mut self) -> Option<Rung> {
-        let rung = RUNGS.get(self.taken).copied();
-        self.taken += usize::from(rung.is_some());
+    pub fn next_strategy(&mut self) -> Option<CompactionStrategy> {
+        let rung = STRATEGIES.get(self.used).copied();
+        self.used += usize::from(rung.is_some());
         rung
     }
 
@@ -54,10 +61,10 @@ impl Ladder {
     /// The ladder continues where earlier attempts ended; the last attempt starts near its end.
     pub fn recover(&mut self) -> bool {
         self.recoveries += 1;
-        if self.recoveries == RECOVERIES {
-            self.taken = self.taken.max(4);
+        if self.recoveries == MAX_RECOVERIES {
+            self.used = self.used.max(4);
         }
-        self.recoveries <= RECOVERIES
+        self.recoveries <= MAX_RECOVERIES
     }
 
     /// True if a provider reported a context overflow.
@@ -68,13 +75,14 @@ impl Ladder {
 
 /// Why a conversation cannot be compacted, with advice for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum GaveUp {
+pub enum CompactionFailure {
     /// The system prompt and tools leave hardly any space.
     #[error(
-        "the instructions and tools alone take about {overhead} of the {threshold} tokens that this model may be sent: \
-         choose a model with a larger context window, shorten the files of the workspace, or allow fewer tools"
+        "the system prompt and the tool definitions alone use about {overhead} of the {threshold} tokens available \
+         for a request to this model: choose a model with a larger context window, shorten the files of the \
+         workspace, or allow fewer tools"
     )]
-    NoRoom {
+    NoSpace {
         /// Tokens that they take.
         overhead: u64,
         /// Tokens that may be sent.
@@ -82,15 +90,15 @@ pub enum GaveUp {
     },
     /// All strategies were used.
     #[error(
-        "the conversation is too long for this model and could not be made shorter: choose a model with a larger \
-         context window, or begin a new session with /new"
+        "the conversation is too long for this model and compaction could not shorten it enough: choose a model with \
+         a larger context window, or start a new session with /new"
     )]
-    Spent,
+    Exhausted,
 }
 
 /// Returns the maximum number of characters of a tool result: three tenths of the window.
 pub fn result_chars(window: u64) -> usize {
-    usize::try_from((window * 3 / 10 * 4).min(MOST_CHARS)).unwrap_or(usize::MAX)
+    usize::try_from((window * 3 / 10 * 4).min(MAX_RESULT_CHARS)).unwrap_or(usize::MAX)
 }
 
 /// Returns the maximum number of characters of the results kept by a compaction, from its details.
@@ -101,7 +109,7 @@ pub fn kept_chars(details: &Value) -> Option<usize> {
 /// Truncates a tool result; `None` if it is short enough. Deterministic.
 ///
 /// Assumes four characters per token, so a text with more tokens per character gets fewer characters.
-pub fn shorten(message: &Message, chars: usize) -> Option<Message> {
+pub fn truncate_result(message: &Message, chars: usize) -> Option<Message> {
     let Message::ToolResult(result) = message else { return None };
     // A token has at least one byte, so fewer bytes than the token budget always fit.
     let bytes: usize = result.content.iter().filter_map(Block::as_text).map(str::len).sum();
@@ -116,7 +124,7 @@ pub fn shorten(message: &Message, chars: usize) -> Option<Message> {
     if length <= most {
         return None;
     }
-    let least = LEAST_BLOCK.min(most);
+    let least = MIN_BLOCK_CHARS.min(most);
     let mut texts = texts.into_iter();
     let content = result.content.iter().filter_map(|block| match block {
         // The blocks left over contained only a note about the length.
@@ -130,7 +138,7 @@ pub fn shorten(message: &Message, chars: usize) -> Option<Message> {
 }
 
 /// A text of a result, without the note about its length.
-struct Text<'a> {
+struct ResultText<'a> {
     text: &'a str,
     length: usize,
     /// Number of characters before it was truncated.
@@ -138,8 +146,8 @@ struct Text<'a> {
 }
 
 /// Returns the texts of a result. Text that was never stored is added to the length of the last one.
-fn texts(result: &ToolResult) -> Vec<Text<'_>> {
-    let mut texts: Vec<Text<'_>> = Vec::new();
+fn texts(result: &ToolResult) -> Vec<ResultText<'_>> {
+    let mut texts: Vec<ResultText<'_>> = Vec::new();
     for text in result.content.iter().filter_map(Block::as_text) {
         let (text, had) = notice::strip(text);
         let length = text.chars().count();
@@ -148,20 +156,20 @@ fn texts(result: &ToolResult) -> Vec<Text<'_>> {
                 let others: usize = others.iter().map(|text| text.all).sum();
                 last.all = had.saturating_sub(others).max(last.all);
             }
-            _ => texts.push(Text { text, length, all: had.unwrap_or(length).max(length) }),
+            _ => texts.push(ResultText { text, length, all: had.unwrap_or(length).max(length) }),
         }
     }
     texts
 }
 
-fn shortened(text: &Text<'_>, most: usize) -> String {
+fn shortened(text: &ResultText<'_>, most: usize) -> String {
     let start = crate::cut::first(text.text, most);
     let start = match start.rfind('\n') {
         Some(end) if start.len() < text.text.len() && end > start.len() / 5 * 4 => &start[..end],
         _ => start,
     };
     let shown = start.chars().count();
-    if shown == text.all { start.to_owned() } else { format!("{start}\n\n{}", notice::cut(shown, text.all)) }
+    if shown == text.all { start.to_owned() } else { format!("{start}\n\n{}", notice::shown_note(shown, text.all)) }
 }
 
 #[cfg(test)]

@@ -7,20 +7,20 @@ use homard_proto::message::Message;
 
 use crate::{
     cut,
-    summary::{NO_HISTORY, TURN},
+    summary::{NO_HISTORY, TURN_SEPARATOR},
 };
 
 /// Maximum number of characters quoted of a message.
-const QUOTE: usize = 300;
+const MAX_QUOTE_CHARS: usize = 300;
 
 /// Number of last statements that are quoted.
-const STATEMENTS: usize = 5;
+const MAX_STATEMENTS: usize = 5;
 
 /// Maximum length of a name, path, address or number in bytes.
-const LONGEST: usize = 120;
+const MAX_NAME_BYTES: usize = 120;
 
 /// An assistant's lines that contain one of these are quoted.
-const TELLING: [&str; 13] = [
+const KEYWORDS: [&str; 13] = [
     "decid",
     "decision",
     "instead of",
@@ -48,38 +48,39 @@ const NAMES: &str = "## Names and numbers";
 const DECISIONS: &str = "## Decisions";
 const STATEMENTS_HEADING: &str = "## Last statements";
 
-/// Returns quotations of at most `budget` tokens, after what is left of an earlier summary. If that was an extract, its
-/// quotations are merged: an extract of an extract has the same structure.
+/// Returns an extract of at most `budget` tokens: the earlier summary, truncated, and quotations from the messages. If
+/// the earlier summary is itself an extract, its quotations are merged with the new ones, so the structure is the same.
 pub(crate) fn extract(messages: &[Arc<Message>], previous: Option<&str>, budget: u64) -> String {
-    let mut quotes = previous.map(Quotes::read).unwrap_or_default();
+    let mut quotes = previous.map(ExtractQuotes::read).unwrap_or_default();
     quotes.add(messages);
     quotes.write(budget)
 }
 
 /// Quotations by kind.
 #[derive(Debug, Default)]
-struct Quotes {
+struct ExtractQuotes {
     /// Earlier summaries written by a model.
     earlier: Vec<String>,
     goal: Option<String>,
-    requests: Quoted,
-    names: Quoted,
-    decisions: Quoted,
-    statements: Quoted,
+    requests: QuoteList,
+    names: QuoteList,
+    decisions: QuoteList,
+    statements: QuoteList,
 }
 
 /// Quotations of one kind, oldest first, and the number of omitted ones.
 #[derive(Debug, Default)]
-struct Quoted {
+struct QuoteList {
     texts: Vec<String>,
     missing: usize,
 }
 
-impl Quotes {
+impl ExtractQuotes {
     /// Parses a summary: text written by a model, and quotations.
     fn read(summary: &str) -> Self {
         let mut quotes = Self::default();
-        for part in summary.split(TURN).map(str::trim).filter(|part| !part.is_empty() && *part != NO_HISTORY) {
+        for part in summary.split(TURN_SEPARATOR).map(str::trim).filter(|part| !part.is_empty() && *part != NO_HISTORY)
+        {
             match part.strip_prefix(LEAD) {
                 Some(quoted) => quotes.read_quoted(quoted.trim_start()),
                 None => quotes.earlier.push(part.to_owned()),
@@ -111,11 +112,11 @@ impl Quotes {
                 _ => {}
             }
         }
-        self.ask(goal.trim());
+        self.add_request(goal.trim());
     }
 
     /// Adds a user's request; the first one is the goal.
-    fn ask(&mut self, text: &str) {
+    fn add_request(&mut self, text: &str) {
         if text.is_empty() {
             return;
         }
@@ -128,23 +129,23 @@ impl Quotes {
     fn add(&mut self, messages: &[Arc<Message>]) {
         let users: Vec<String> = messages.iter().filter_map(|message| user_words(message)).collect();
         let said: Vec<String> = messages.iter().filter_map(|message| assistant_words(message)).collect();
-        users.iter().for_each(|text| self.ask(text.trim()));
+        users.iter().for_each(|text| self.add_request(text.trim()));
         let mut seen: HashSet<String> = self.names.texts.iter().cloned().collect();
         self.names.texts.extend(identifiers(&users).filter(|name| seen.insert(name.clone())));
-        let decisions = said.iter().flat_map(|text| text.lines()).filter(|line| tells(line)).map(quoted);
+        let decisions = said.iter().flat_map(|text| text.lines()).filter(|line| has_keyword(line)).map(quoted);
         self.decisions.texts.extend(decisions);
         self.statements.texts.extend(said.iter().map(|text| quoted(text)));
         // Only the last statements count, not the number of earlier ones.
-        let old = self.statements.texts.len().saturating_sub(STATEMENTS);
+        let old = self.statements.texts.len().saturating_sub(MAX_STATEMENTS);
         self.statements.texts.drain(..old);
         self.statements.missing = 0;
     }
 
     fn write(&self, budget: u64) -> String {
-        let mut page = Page { text: LEAD.to_owned(), left: budget.saturating_sub(estimate(LEAD)) };
+        let mut page = ExtractWriter { text: LEAD.to_owned(), left: budget.saturating_sub(estimate(LEAD)) };
         if !self.earlier.is_empty() {
             let tags = format!("{}\n\n{}", EARLIER.0, EARLIER.1);
-            let room = Page::room(page.left / 2).saturating_sub(estimate(&tags));
+            let room = ExtractWriter::usable_share(page.left / 2).saturating_sub(estimate(&tags));
             let earlier = self.earlier.join("\n\n").replace(EARLIER.1, "<\\/earlier-summary>");
             let earlier = cut::lines(&earlier, room);
             if !earlier.trim().is_empty() {
@@ -153,10 +154,11 @@ impl Quotes {
         }
         let all = page.left;
         if let Some(goal) = &self.goal {
-            page.write(GOAL, &cut::lines(goal, Page::room(all / 5)), 0);
+            page.write(GOAL, &cut::lines(goal, ExtractWriter::usable_share(all / 5)), 0);
         }
         page.newest(REQUESTS, all * 3 / 10, &self.requests);
-        let (names, missing) = chosen(self.names.texts.iter().cloned(), Page::room(all * 3 / 20));
+        let (names, missing) =
+            fitting_lines(self.names.texts.iter().cloned(), ExtractWriter::usable_share(all * 3 / 20));
         page.write(NAMES, &names.join(", "), missing + self.names.missing);
         page.newest(DECISIONS, all * 3 / 20, &self.decisions);
         page.newest(STATEMENTS_HEADING, page.left, &self.statements);
@@ -165,7 +167,7 @@ impl Quotes {
     }
 }
 
-impl Quoted {
+impl QuoteList {
     /// Parses a line that was quoted before.
     fn read(&mut self, line: &str) {
         let missing = line.strip_prefix('(').and_then(|line| line.strip_suffix(" more)")?.parse::<usize>().ok());
@@ -189,16 +191,16 @@ fn assistant_words(message: &Message) -> Option<String> {
 }
 
 fn quoted(text: &str) -> String {
-    format!("- {}", cut::one_line(text, QUOTE))
+    format!("- {}", cut::one_line(text, MAX_QUOTE_CHARS))
 }
 
-fn tells(line: &str) -> bool {
+fn has_keyword(line: &str) -> bool {
     // No sentence is that long.
     if line.len() > 2_000 {
         return false;
     }
     let line = line.to_lowercase();
-    TELLING.iter().any(|word| line.contains(word))
+    KEYWORDS.iter().any(|word| line.contains(word))
 }
 
 /// Returns paths, addresses, numbers and other names that cannot be guessed, each once, in order of appearance.
@@ -213,11 +215,11 @@ fn identifiers(texts: &[String]) -> impl Iterator<Item = String> {
 fn is_identifier(word: &str) -> bool {
     let has_letters = word.bytes().any(|letter| letter.is_ascii_alphanumeric());
     let is_telling = |letter: u8| letter.is_ascii_digit() || matches!(letter, b'/' | b'\\' | b'@' | b'_' | b'.');
-    (2..=LONGEST).contains(&word.len()) && has_letters && word.bytes().any(is_telling)
+    (2..=MAX_NAME_BYTES).contains(&word.len()) && has_letters && word.bytes().any(is_telling)
 }
 
 /// Returns the lines that fit, up to the first that does not, and the number of omitted ones.
-fn chosen(lines: impl Iterator<Item = String>, mut room: u64) -> (Vec<String>, usize) {
+fn fitting_lines(lines: impl Iterator<Item = String>, mut room: u64) -> (Vec<String>, usize) {
     let mut taken = Vec::new();
     let mut missing = 0;
     for line in lines {
@@ -233,20 +235,20 @@ fn chosen(lines: impl Iterator<Item = String>, mut room: u64) -> (Vec<String>, u
 }
 
 /// A text being written, and the remaining token budget.
-struct Page {
+struct ExtractWriter {
     text: String,
     left: u64,
 }
 
-impl Page {
+impl ExtractWriter {
     /// Returns the tokens of a section's share without its heading and its last line.
-    fn room(share: u64) -> u64 {
+    fn usable_share(share: u64) -> u64 {
         share.saturating_sub(20)
     }
 
     /// Writes the newest lines that fit, oldest first.
-    fn newest(&mut self, heading: &str, share: u64, quoted: &Quoted) {
-        let (mut lines, missing) = chosen(quoted.texts.iter().rev().cloned(), Self::room(share));
+    fn newest(&mut self, heading: &str, share: u64, quoted: &QuoteList) {
+        let (mut lines, missing) = fitting_lines(quoted.texts.iter().rev().cloned(), Self::usable_share(share));
         lines.reverse();
         self.write(heading, &lines.join("\n"), missing + quoted.missing);
     }
@@ -321,7 +323,7 @@ Port /srv/app to Rust, see https://example.com/a?b=1.
         let turn = extract(&[user("now the tests"), assistant("Looking.")], None, 500);
         let second = extract(
             &[user("and /srv/app/docs on port 8080"), assistant("Fixed the docs.")],
-            Some(&format!("{first}{TURN}{turn}")),
+            Some(&format!("{first}{TURN_SEPARATOR}{turn}")),
             2_000,
         );
         let expected = "\

@@ -8,24 +8,24 @@ use serde_json::Value;
 use crate::cut;
 
 /// Maximum number of listed failures.
-const MOST: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// Maximum number of characters of each.
-const LENGTH: usize = 240;
+const MAX_CHARS: usize = 240;
 
 /// Failed tool calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Failures {
+pub(crate) struct ToolFailures {
     newest: VecDeque<String>,
     count: u64,
 }
 
-impl Failures {
+impl ToolFailures {
     /// Restores the failures from the details of an earlier compaction.
     pub(crate) fn from_details(details: &Value) -> Self {
         let list = details.get("toolFailures").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let newest: VecDeque<_> =
-            list.iter().filter_map(Value::as_str).take(MOST).map(|told| cut::one_line(told, LENGTH)).collect();
+            list.iter().filter_map(Value::as_str).take(MAX_LISTED).map(|told| cut::one_line(told, MAX_CHARS)).collect();
         let count = details.get("toolFailureCount").and_then(Value::as_u64).unwrap_or(0);
         Self { count: count.max(newest.len() as u64), newest }
     }
@@ -37,7 +37,7 @@ impl Failures {
         }
         self.count += 1;
         self.newest.push_back(told(result));
-        if self.newest.len() > MOST {
+        if self.newest.len() > MAX_LISTED {
             self.newest.pop_front();
         }
     }
@@ -58,7 +58,7 @@ fn told(result: &ToolResult) -> String {
     let code = detail("exitCode").and_then(Value::as_i64).map(|code| format!(" (exit code {code})"));
     let status = || detail("status").and_then(Value::as_str).map(|status| format!(" ({status})"));
     let how = code.or_else(status).unwrap_or_default();
-    cut::one_line(&format!("{}{how}: {}", result.tool_name, join_text(&result.content)), LENGTH)
+    cut::one_line(&format!("{}{how}: {}", result.tool_name, join_text(&result.content)), MAX_CHARS)
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_newest_are_told_and_the_others_counted() {
         let mut failures =
-            Failures::from_details(&json!({"toolFailures": ["edit: no such text"], "toolFailureCount": 3}));
+            ToolFailures::from_details(&json!({"toolFailures": ["edit: no such text"], "toolFailureCount": 3}));
         failures.note(&failed("not\nfound", Some(json!({"exitCode": 127}))));
         failures.note(&failed("gone", Some(json!({"status": "timeout"}))));
         assert_eq!(

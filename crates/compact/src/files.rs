@@ -6,24 +6,29 @@ use homard_proto::message::{Message, ToolCall};
 use serde_json::Value;
 
 /// Maximum number of stored names of each kind.
-const MOST: usize = 1_000;
+const MAX_NAMES: usize = 1_000;
 
 /// Longer strings are not file names.
-const LONGEST: usize = 300;
+const MAX_NAME_CHARS: usize = 300;
 
 /// Files that were read and changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Files {
+pub(crate) struct TouchedFiles {
     read: BTreeSet<String>,
     modified: BTreeSet<String>,
 }
 
-impl Files {
+impl TouchedFiles {
     /// Restores the files from the details of an earlier compaction.
     pub(crate) fn from_details(details: &Value) -> Self {
         let names = |field: &str| {
             let list = details.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-            list.iter().filter_map(Value::as_str).filter(|name| is_name(name)).take(MOST).map(str::to_owned).collect()
+            list.iter()
+                .filter_map(Value::as_str)
+                .filter(|name| is_name(name))
+                .take(MAX_NAMES)
+                .map(str::to_owned)
+                .collect()
         };
         Self { read: names("readFiles"), modified: names("modifiedFiles") }
     }
@@ -62,14 +67,14 @@ impl Files {
 }
 
 fn add(names: &mut BTreeSet<String>, name: Option<&str>) {
-    if let Some(name) = name.filter(|name| is_name(name) && names.len() < MOST) {
+    if let Some(name) = name.filter(|name| is_name(name) && names.len() < MAX_NAMES) {
         names.insert(name.to_owned());
     }
 }
 
 /// True for a safe file name: one with a line break could be taken for more than a name.
 fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LONGEST && !name.contains(['\n', '\r', '<', '>'])
+    !name.is_empty() && name.len() <= MAX_NAME_CHARS && !name.contains(['\n', '\r', '<', '>'])
 }
 
 #[cfg(test)]
@@ -86,7 +91,8 @@ mod tests {
 
     #[test]
     fn calls_add_to_what_was_noted_before() {
-        let mut files = Files::from_details(&json!({"readFiles": ["b.rs", "z.rs", 7], "modifiedFiles": ["m.rs"]}));
+        let mut files =
+            TouchedFiles::from_details(&json!({"readFiles": ["b.rs", "z.rs", 7], "modifiedFiles": ["m.rs"]}));
         let patch = "*** Begin Patch\n*** Update File: p.rs\n*** Move to: q.rs\n@@\n-*** Add File: no\n*** End Patch";
         for message in [
             call("read", json!({"path": "a.rs"})),

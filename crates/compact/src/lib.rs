@@ -25,6 +25,6 @@ mod serialise;
 pub mod settings;
 pub mod summary;
 
-pub use compaction::{Compaction, Outcome, Task};
-pub use line::{History, Line};
-pub use settings::{Limits, Mode, Settings};
+pub use compaction::{Compaction, CompactionInput, FinishedCompaction};
+pub use line::{History, HistoryLine};
+pub use settings::{CompactionLimits, CompactionMode, Settings};

@@ -7,20 +7,20 @@ use homard_proto::{EntryId, message::Message};
 
 /// A message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct HistoryLine {
     /// Transcript entry.
     pub entry: EntryId,
     /// The message.
     pub message: Arc<Message>,
     /// Estimated tokens, computed once.
-    pub weight: u64,
+    pub tokens: u64,
 }
 
-impl Line {
+impl HistoryLine {
     /// Creates a line and estimates its tokens.
     pub fn new(entry: EntryId, message: Arc<Message>) -> Self {
         let weight = tokens::of_message(&message);
-        Self { entry, message, weight }
+        Self { entry, message, tokens: weight }
     }
 }
 
@@ -28,7 +28,7 @@ impl Line {
 #[derive(Debug, Clone, Copy)]
 pub struct History<'a> {
     /// Oldest first.
-    pub lines: &'a [Line],
+    pub lines: &'a [HistoryLine],
     /// How many of the lines are older than the last compaction, which kept them; `None` if there was none.
     pub kept: Option<usize>,
 }
@@ -41,6 +41,6 @@ impl History<'_> {
 }
 
 /// Returns the estimated tokens of these lines.
-pub(crate) fn weight(lines: &[Line]) -> u64 {
-    lines.iter().map(|line| line.weight).sum()
+pub(crate) fn total_tokens(lines: &[HistoryLine]) -> u64 {
+    lines.iter().map(|line| line.tokens).sum()
 }

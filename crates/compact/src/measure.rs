@@ -2,37 +2,37 @@
 
 use homard_proto::message::{Message, StopReason, Usage};
 
-use crate::line::{History, weight};
+use crate::line::{History, total_tokens};
 
 /// Minimum estimate for comparison with a reported number; below it the ratio is meaningless.
-const COMPARABLE: u64 = 1_000;
+const MIN_COMPARABLE: u64 = 1_000;
 
 /// Token count of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measure {
+pub struct TokenMeasure {
     /// The provider's tokens, as far as known.
     pub tokens: u64,
     /// Ratio of the provider's tokens to estimates.
-    pub scale: Scale,
+    pub scale: TokenScale,
 }
 
 /// Measures a conversation.
 ///
 /// `overhead` is the estimate for what is sent in addition: the system prompt, the tools, the summary of a compaction.
 /// Usage reported before the last compaction refers to a conversation that is no longer sent, so it is ignored.
-pub fn measure(history: &History<'_>, overhead: u64) -> Measure {
+pub fn measure(history: &History<'_>, overhead: u64) -> TokenMeasure {
     let kept = history.kept.unwrap_or(0).min(history.lines.len());
     let reported = history.lines[kept..].iter().rposition(|line| reported(&line.message).is_some());
     let Some(at) = reported.map(|at| at + kept) else {
-        return Measure { tokens: overhead + weight(history.lines), scale: Scale::ONE };
+        return TokenMeasure { tokens: overhead + total_tokens(history.lines), scale: TokenScale::ONE };
     };
     let (known, since) = history.lines.split_at(at + 1);
     let tokens = known.last().and_then(|line| self::reported(&line.message)).unwrap_or(0);
-    let scale = Scale::of(tokens, overhead + weight(known));
-    Measure { tokens: tokens + scale.grow(weight(since)), scale }
+    let scale = TokenScale::of(tokens, overhead + total_tokens(known));
+    TokenMeasure { tokens: tokens + scale.grow(total_tokens(since)), scale }
 }
 
-impl Measure {
+impl TokenMeasure {
     /// True if compaction is due; `threshold` is that of the limits.
     pub fn is_over(&self, threshold: u64) -> bool {
         self.tokens > threshold
@@ -57,11 +57,11 @@ fn reported(message: &Message) -> Option<u64> {
 
 /// Ratio of a provider's tokens to estimates: at least one, so that a budget is never too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Scale {
+pub struct TokenScale {
     thousandths: u64,
 }
 
-impl Scale {
+impl TokenScale {
     /// Estimates are exact.
     pub const ONE: Self = Self { thousandths: 1_000 };
 
@@ -69,7 +69,7 @@ impl Scale {
     const MOST: u64 = 4_000;
 
     fn of(reported: u64, estimated: u64) -> Self {
-        if estimated < COMPARABLE {
+        if estimated < MIN_COMPARABLE {
             return Self::ONE;
         }
         Self { thousandths: (reported.saturating_mul(1_000) / estimated).clamp(1_000, Self::MOST) }

@@ -2,12 +2,12 @@
 //! note and updates its numbers, so that no result has two notes.
 
 /// Returns the note for a result of `all` characters of which only the first `kept` were stored.
-pub fn kept(all: usize, kept: usize) -> String {
+pub fn stored_note(all: usize, kept: usize) -> String {
     format!("{KEPT}{all}{KEPT_FIRST}{kept}{KEPT_END}")
 }
 
 /// Returns the note for a text of `all` characters of which the first `shown` are shown.
-pub(crate) fn cut(shown: usize, all: usize) -> String {
+pub(crate) fn shown_note(shown: usize, all: usize) -> String {
     format!("{CUT}{shown}{OF}{all}{CUT_END}")
 }
 
@@ -20,7 +20,7 @@ const CUT_END: &str = " characters are shown. Ask for a smaller part to see more
 
 /// Parses the note at the end of a text: the number of characters of the result, and of those stored; `None` if there
 /// is none.
-pub fn sizes(text: &str) -> Option<(usize, usize)> {
+pub fn parse_stored(text: &str) -> Option<(usize, usize)> {
     let (_, said) = text.strip_suffix(KEPT_END)?.rsplit_once(KEPT)?;
     let (all, kept) = said.split_once(KEPT_FIRST)?;
     Some((all.parse().ok()?, kept.parse().ok()?))
@@ -52,15 +52,19 @@ mod tests {
     #[test]
     fn a_notice_is_found_again() {
         assert_eq!(strip("a\nb"), ("a\nb", None));
-        assert_eq!(strip(&format!("a\nb\n\n{}", cut(3, 70))), ("a\nb", Some(70)));
-        assert_eq!(strip(&format!("a\n\n{}", kept(70, 2))), ("a\n", Some(70)));
-        assert_eq!(strip(&kept(70, 2)), ("", Some(70)));
-        assert_eq!((sizes(&kept(70, 2)), sizes("a"), sizes(&cut(3, 70))), (Some((70, 2)), None, None));
+        assert_eq!(strip(&format!("a\nb\n\n{}", shown_note(3, 70))), ("a\nb", Some(70)));
+        assert_eq!(strip(&format!("a\n\n{}", stored_note(70, 2))), ("a\n", Some(70)));
+        assert_eq!(strip(&stored_note(70, 2)), ("", Some(70)));
+        assert_eq!(
+            (parse_stored(&stored_note(70, 2)), parse_stored("a"), parse_stored(&shown_note(3, 70))),
+            (Some((70, 2)), None, None)
+        );
     }
 
     #[test]
     fn words_like_a_notice_are_none() {
-        for text in [format!("{} and more", cut(3, 70)), format!("{CUT}some{OF}9{CUT_END}"), CUT_END.to_owned()] {
+        for text in [format!("{} and more", shown_note(3, 70)), format!("{CUT}some{OF}9{CUT_END}"), CUT_END.to_owned()]
+        {
             assert_eq!(strip(&text), (text.as_str(), None));
         }
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use homard_proto::message::Message;
 
-use crate::line::{History, Line};
+use crate::line::{History, HistoryLine};
 
 /// How much of the newest lines is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub enum Keep {
     None,
 }
 
-/// Treatment of the lines.
+/// Which lines are summarized, kept and quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct CompactionPlan {
     /// Lines to summarize.
     pub history: Range<usize>,
     /// Lines to summarize separately: the beginning of the turn whose end is kept.
@@ -33,39 +33,39 @@ pub struct Plan {
 
 /// Why there is nothing to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Nothing {
+pub enum NothingToCompact {
     /// There are no messages since the last compaction.
     #[error("already compacted")]
     Compacted,
     /// Everything is recent.
-    #[error("the conversation is short")]
+    #[error("the conversation is too short to compact")]
     Short,
 }
 
-/// Plans a compaction. One pass.
-pub fn plan(history: &History<'_>, keep: Keep) -> Result<Plan, Nothing> {
+/// Decides which lines are summarized, kept and quoted.
+pub fn plan(history: &History<'_>, keep: Keep) -> Result<CompactionPlan, NothingToCompact> {
     let lines = history.lines;
     let request = lines.iter().rposition(is_user);
-    let cuts = Cuts::of(lines);
+    let cuts = UnitBoundaries::of(lines);
     let cut = match keep {
         Keep::None => lines.len(),
         Keep::Recent(tokens) => {
             let cut = cuts.between_turns(lines, cuts.within(tokens));
-            // The newest turn is kept whole rather than split if it is not much larger, and so is the one before it,
-            // which it refers to.
+            // Keeps the last two turns whole, or else the last one, if that takes at most twice `tokens`. The turn
+            // before the last is included because the last one may refer to it.
             let before = request.and_then(|request| lines[..request].iter().rposition(is_user));
             let mut whole = [before, request].into_iter().flatten().map(|request| cuts.at_or_before(request));
             whole.find(|&whole| whole < cut && cuts.tail(whole) <= tokens.saturating_mul(2)).unwrap_or(cut)
         }
     };
-    // Moving a request into a quotation does not shorten anything.
+    // If only the newest request were summarized, nothing would be shorter, because it is quoted verbatim.
     let is_moved = keep != Keep::None && cut == 1 && request == Some(0);
     if cut == 0 || is_moved {
-        return Err(if history.is_just_compacted() { Nothing::Compacted } else { Nothing::Short });
+        return Err(if history.is_just_compacted() { NothingToCompact::Compacted } else { NothingToCompact::Short });
     }
     let quoted = request.filter(|&request| request < cut);
     let turn = turn_of(lines, cut);
-    Ok(Plan {
+    Ok(CompactionPlan {
         history: 0..turn,
         // A request alone needs no summary beside its quotation.
         prefix: if quoted.is_some_and(|at| at + 1 == cut && at == turn) { cut..cut } else { turn..cut },
@@ -74,12 +74,12 @@ pub fn plan(history: &History<'_>, keep: Keep) -> Result<Plan, Nothing> {
     })
 }
 
-fn is_user(line: &Line) -> bool {
+fn is_user(line: &HistoryLine) -> bool {
     matches!(*line.message, Message::User(_))
 }
 
 /// Returns the start of the turn that contains the cut; the cut itself if it is between two turns.
-fn turn_of(lines: &[Line], cut: usize) -> usize {
+fn turn_of(lines: &[HistoryLine], cut: usize) -> usize {
     if lines.get(cut).is_some_and(is_user) {
         return cut;
     }
@@ -88,16 +88,17 @@ fn turn_of(lines: &[Line], cut: usize) -> usize {
 }
 
 /// Positions between units, each with the tokens of the lines after it; the last position first.
-struct Cuts(Vec<(usize, u64)>);
+struct UnitBoundaries(Vec<(usize, u64)>);
 
-impl Cuts {
-    fn of(lines: &[Line]) -> Self {
+impl UnitBoundaries {
+    fn of(lines: &[HistoryLine]) -> Self {
         let mut cuts = Vec::new();
         let mut tail = 0;
-        // True if a result follows before the next assistant message: it belongs to a preceding call.
+        // True after a tool result until the message with its call is reached (the loop goes backwards): no cut between
+        // them.
         let mut is_inside = false;
         for (at, line) in lines.iter().enumerate().rev() {
-            tail += line.weight;
+            tail += line.tokens;
             match &*line.message {
                 Message::ToolResult(_) => is_inside = true,
                 Message::Assistant(_) => {
@@ -119,7 +120,7 @@ impl Cuts {
 
     /// Returns the first position between two turns from `cut` on, if at least half of the tokens after `cut` are also
     /// after it.
-    fn between_turns(&self, lines: &[Line], cut: usize) -> usize {
+    fn between_turns(&self, lines: &[HistoryLine], cut: usize) -> usize {
         let behind = self.0.iter().rev().skip_while(|&&(at, _)| at < cut);
         let next = behind.copied().find(|&(at, _)| cut > 0 && matches!(*lines[at].message, Message::User(_)));
         next.filter(|&(_, tail)| tail >= self.tail(cut) / 2).map_or(cut, |(at, _)| at)

@@ -13,7 +13,7 @@ pub(crate) enum Kind {
 
 /// Part of the work that a request covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum SummaryStage {
     /// Everything.
     Whole,
     /// Everything after an earlier checkpoint.
@@ -25,7 +25,7 @@ pub(crate) enum Stage {
 }
 
 /// Maximum number of characters of the user's focus instruction.
-pub(crate) const FOCUS: usize = 2_000;
+pub(crate) const MAX_FOCUS_CHARS: usize = 2_000;
 
 /// System prompt of every request.
 pub(crate) const SYSTEM: &str = "\
@@ -64,21 +64,23 @@ What was done and found out.
 What one must know to understand how the turn goes on.";
 
 /// Returns the instruction after the text. `tokens` is the maximum length of the answer.
-pub(crate) fn instruction(kind: Kind, stage: Stage, tokens: u64, focus: Option<&str>) -> String {
+pub(crate) fn instruction(kind: Kind, stage: SummaryStage, tokens: u64, focus: Option<&str>) -> String {
     let mut text = match stage {
-        Stage::Whole => "Write a checkpoint of the conversation above.".to_owned(),
-        Stage::Update => {
+        SummaryStage::Whole => "Write a checkpoint of the conversation above.".to_owned(),
+        SummaryStage::Update => {
             "The previous summary above is a checkpoint of what came before the conversation above. Write \
              one checkpoint of both: keep what still holds, add what is new, move what was finished to Done, and drop \
              only what no longer matters."
                 .to_owned()
         }
-        Stage::Part(at, of) => {
+        SummaryStage::Part(at, of) => {
             format!("The conversation above is part {at} of {of} of a longer one. Write a checkpoint of this part.")
         }
-        Stage::Merge => "Above are checkpoints of one conversation, oldest first. Write one checkpoint of all: keep \
+        SummaryStage::Merge => {
+            "Above are checkpoints of one conversation, oldest first. Write one checkpoint of all: keep \
              decisions, things to do, open questions and constraints; where two disagree, the later one holds."
-            .to_owned(),
+                .to_owned()
+        }
     };
     text.push_str("\n\n");
     text.push_str(match kind {
@@ -94,7 +96,7 @@ pub(crate) fn instruction(kind: Kind, stage: Stage, tokens: u64, focus: Option<&
 }
 
 /// Appended to a request whose first answer was unusable.
-pub(crate) const AGAIN: &str =
+pub(crate) const RETRY_NOTE: &str =
     "\n\nAn earlier answer was empty, had other headings or the wrong length. Keep to the headings and to the length.";
 
 /// True if a text has enough of the requested headings.

@@ -1,6 +1,6 @@
 //! Pruning: omits old tool results from requests once the provider's prompt cache has expired.
 //!
-//! A result that was cut once is always cut the same way: [`Cuts`] is stored with the session and yields the same bytes
+//! A result that was cut once is always cut the same way: [`ResultCuts`] is stored with the session and yields the same bytes
 //! each time. More is cut only after the cache has expired, so no cut invalidates a live cache.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::{cut, notice};
 
 /// Characters that an image counts as.
-const PICTURE: u64 = 8_000;
+const IMAGE_CHARS: u64 = 8_000;
 
 /// Default placeholder for an omitted result.
-pub const LEFT_OUT: &str = "[This old tool result was left out to save room. Run the tool again if it is needed.]";
+pub const DEFAULT_PLACEHOLDER: &str =
+    "[This old tool result was left out to save room. Run the tool again if it is needed.]";
 
 /// Pruning settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +58,7 @@ impl Default for Settings {
             soft_max: 4_000,
             soft_head: 1_500,
             soft_tail: 1_500,
-            placeholder: LEFT_OUT.to_owned(),
+            placeholder: DEFAULT_PLACEHOLDER.to_owned(),
             allow: Vec::new(),
             deny: Vec::new(),
         }
@@ -67,7 +68,7 @@ impl Default for Settings {
 /// How a result was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Cut {
+pub enum ResultCut {
     /// It lost its middle; the numbers are those of the settings at that time.
     Middle {
         /// Characters kept of its beginning.
@@ -81,7 +82,7 @@ pub enum Cut {
 
 /// A message of a conversation, with the name under which a cut is stored.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct NamedMessage {
     /// Name. Only tool results are cut, so other messages need no unique name.
     pub name: EntryId,
     /// The message.
@@ -91,9 +92,9 @@ pub struct Named {
 /// Cut results by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Cuts(BTreeMap<EntryId, Cut>);
+pub struct ResultCuts(BTreeMap<EntryId, ResultCut>);
 
-impl Cuts {
+impl ResultCuts {
     /// Returns the number of cut results.
     pub fn count(&self) -> usize {
         self.0.len()
@@ -102,7 +103,7 @@ impl Cuts {
 
 /// Time of the last use of the provider's cache and the current time, in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
-pub struct Times {
+pub struct CacheTimes {
     /// Last use; `None` if never.
     pub touched: Option<u64>,
     /// Current time.
@@ -111,11 +112,11 @@ pub struct Times {
 
 /// Messages of a request after pruning.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pruned {
+pub struct PrunedRequest {
     /// The messages; those that were not cut are shared.
     pub messages: Vec<Arc<Message>>,
     /// Cuts, to be stored.
-    pub cuts: Cuts,
+    pub cuts: ResultCuts,
     /// True if something was newly cut: the cache then counts as used now.
     pub has_changed: bool,
 }
@@ -128,11 +129,17 @@ pub fn applies(provider: &str, model: &str) -> bool {
 }
 
 /// Prunes the lines of a request. `window` is the model's, in tokens.
-pub fn prune(lines: &[Named], before: &Cuts, times: Times, settings: &Settings, window: u64) -> Pruned {
+pub fn prune(
+    lines: &[NamedMessage],
+    before: &ResultCuts,
+    times: CacheTimes,
+    settings: &Settings,
+    window: u64,
+) -> PrunedRequest {
     let mut shown: Vec<_> = lines.iter().map(|line| before.show(line, settings)).collect();
     // Cuts of messages that are no longer shown are dropped.
-    let is_there = |line: &&Named| before.0.contains_key(&line.name);
-    let mut cuts = Cuts(
+    let is_there = |line: &&NamedMessage| before.0.contains_key(&line.name);
+    let mut cuts = ResultCuts(
         lines
             .iter()
             .filter(is_there)
@@ -142,18 +149,18 @@ pub fn prune(lines: &[Named], before: &Cuts, times: Times, settings: &Settings, 
     let has_expired = times.touched.is_some_and(|touched| times.now.saturating_sub(touched) >= settings.ttl);
     let mut has_changed = false;
     if let Some(prunable) = has_expired.then(|| prunable(lines, before, settings)).flatten() {
-        for (at, cut) in more(&shown, &prunable, settings, window.saturating_mul(4)) {
+        for (at, cut) in further_cuts(&shown, &prunable, settings, window.saturating_mul(4)) {
             let line = &lines[at];
             cuts.0.insert(line.name.clone(), cut);
             shown[at] = cuts.show(line, settings);
             has_changed = true;
         }
     }
-    Pruned { messages: shown, cuts, has_changed }
+    PrunedRequest { messages: shown, cuts, has_changed }
 }
 
-impl Cuts {
-    fn show(&self, line: &Named, settings: &Settings) -> Arc<Message> {
+impl ResultCuts {
+    fn show(&self, line: &NamedMessage, settings: &Settings) -> Arc<Message> {
         match (self.0.get(&line.name), &*line.message) {
             (Some(cut), Message::ToolResult(result)) => Arc::new(Message::ToolResult(cut.of(result, settings))),
             _ => line.message.clone(),
@@ -161,7 +168,7 @@ impl Cuts {
     }
 }
 
-impl Cut {
+impl ResultCut {
     fn of(self, result: &ToolResult, settings: &Settings) -> ToolResult {
         let text = match self {
             // Changing the placeholder in the config costs one cache; storing it with each cut would cost more.
@@ -193,8 +200,8 @@ struct Prunable {
 }
 
 /// Returns the lines that may be cut: tool results between the first user message and the last assistant messages.
-fn prunable(lines: &[Named], before: &Cuts, settings: &Settings) -> Option<Vec<Prunable>> {
-    let is_answer = |line: &Named| matches!(*line.message, Message::Assistant(_));
+fn prunable(lines: &[NamedMessage], before: &ResultCuts, settings: &Settings) -> Option<Vec<Prunable>> {
+    let is_answer = |line: &NamedMessage| matches!(*line.message, Message::Assistant(_));
     let first = lines.iter().position(|line| matches!(*line.message, Message::User(_)))?;
     let end = match settings.keep_last_assistants.checked_sub(1) {
         Some(others) => (0..lines.len()).rev().filter(|&at| is_answer(&lines[at])).nth(others)?,
@@ -212,7 +219,12 @@ fn prunable(lines: &[Named], before: &Cuts, settings: &Settings) -> Option<Vec<P
 }
 
 /// Chooses further cuts, in the order of the lines.
-fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, window: u64) -> BTreeMap<usize, Cut> {
+fn further_cuts(
+    shown: &[Arc<Message>],
+    prunable: &[Prunable],
+    settings: &Settings,
+    window: u64,
+) -> BTreeMap<usize, ResultCut> {
     let mut cuts = BTreeMap::new();
     let mut all: u64 = shown.iter().map(|message| characters(message)).sum();
     let is_above = |all: u64, ratio: f64| window > 0 && all as f64 / window as f64 >= ratio;
@@ -223,7 +235,7 @@ fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, wind
     for &Prunable { at, was_cut } in prunable {
         let Message::ToolResult(result) = &*shown[at] else { continue };
         let mut length = characters(&shown[at]);
-        let soft = Cut::Middle { head: settings.soft_head, tail: settings.soft_tail };
+        let soft = ResultCut::Middle { head: settings.soft_head, tail: settings.soft_tail };
         if !was_cut && length > settings.soft_max as u64 {
             let short = characters(&Message::ToolResult(soft.of(result, settings)));
             if short < length {
@@ -242,7 +254,7 @@ fn more(shown: &[Arc<Message>], prunable: &[Prunable], settings: &Settings, wind
         if !is_above(all, settings.hard_ratio) {
             break;
         }
-        cuts.insert(at, Cut::Whole);
+        cuts.insert(at, ResultCut::Whole);
         all -= length - placeholder;
     }
     cuts
@@ -254,7 +266,7 @@ fn characters(message: &Message) -> u64 {
     let of_block = |block: &Block| match block {
         Block::Text(text) => of_text(&text.text),
         Block::Thinking(thinking) => of_text(&thinking.thinking),
-        Block::Image(_) => PICTURE,
+        Block::Image(_) => IMAGE_CHARS,
         Block::ToolCall(call) => of_text(&call.arguments.to_string()),
         Block::Other(_) => 0,
     };

@@ -8,7 +8,7 @@ use homard_proto::{
 };
 use serde_json::{Value, json};
 
-use crate::Line;
+use crate::HistoryLine;
 
 pub(crate) fn user(text: &str) -> Message {
     Message::User(User::text(text, 0))
@@ -59,8 +59,8 @@ pub(crate) fn reporting(input: u64, output: u64) -> Message {
 }
 
 /// Lines named `l0`, `l1` and so on.
-pub(crate) fn lines(messages: impl IntoIterator<Item = Message>) -> Vec<Line> {
-    let line = |(at, message)| Line::new(EntryId::parse(&format!("l{at}")).unwrap(), Arc::new(message));
+pub(crate) fn lines(messages: impl IntoIterator<Item = Message>) -> Vec<HistoryLine> {
+    let line = |(at, message)| HistoryLine::new(EntryId::parse(&format!("l{at}")).unwrap(), Arc::new(message));
     messages.into_iter().enumerate().map(line).collect()
 }
 

@@ -10,14 +10,14 @@ use crate::cut;
 
 /// Maximum number of pieces read by a model. Longer conversations are truncated more, and then their middle is only
 /// extracted.
-pub(crate) const MOST_PIECES: usize = 12;
+pub(crate) const MAX_PIECES: usize = 12;
 
 /// Number of times that the limits are halved before pieces are omitted.
-const HALVINGS: u32 = 4;
+const MAX_HALVINGS: u32 = 4;
 
 /// A range of messages as text.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct TranscriptPiece {
     pub(crate) messages: Range<usize>,
     /// Text; empty if no model reads it.
     pub(crate) text: String,
@@ -27,13 +27,13 @@ pub(crate) struct Piece {
 
 /// Maximum number of characters shown of the parts of a message.
 #[derive(Debug, Clone, Copy)]
-struct Caps {
+struct RenderLimits {
     words: usize,
     result: usize,
     argument: usize,
 }
 
-impl Caps {
+impl RenderLimits {
     fn halved(times: u32) -> Self {
         let words = if times == 0 { usize::MAX } else { 8_000 >> times };
         Self { words, result: 2_000 >> times, argument: 400 >> times }
@@ -41,30 +41,30 @@ impl Caps {
 }
 
 /// Renders the messages in pieces of at most `most` tokens each.
-pub(crate) fn pieces(messages: &[Arc<Message>], most: u64) -> Vec<Piece> {
-    // Pieces are rarely full.
-    let all = most.saturating_mul(MOST_PIECES as u64) / 3 * 2;
-    let mut told = tell_all(messages, Caps::halved(0), most);
-    for times in 1..=HALVINGS {
+pub(crate) fn pieces(messages: &[Arc<Message>], most: u64) -> Vec<TranscriptPiece> {
+    // Only two thirds of the maximum, because pieces are rarely full.
+    let all = most.saturating_mul(MAX_PIECES as u64) / 3 * 2;
+    let mut told = render_all(messages, RenderLimits::halved(0), most);
+    for times in 1..=MAX_HALVINGS {
         if told.iter().map(|(_, tokens)| tokens).sum::<u64>() <= all {
             break;
         }
-        told = tell_all(messages, Caps::halved(times), most);
+        told = render_all(messages, RenderLimits::halved(times), most);
     }
     let mut pieces = pack(told, most);
-    if pieces.len() > MOST_PIECES {
-        // The beginning states the subject, the end the current state.
-        let middle = 1..pieces.len() - (MOST_PIECES - 1);
+    if pieces.len() > MAX_PIECES {
+        // Omits the text of the middle pieces: the beginning states the subject, the end the current state.
+        let middle = 1..pieces.len() - (MAX_PIECES - 1);
         let (first, last) = (pieces[middle.start].messages.start, pieces[middle.end - 1].messages.end);
         let tokens = pieces[middle.clone()].iter().map(|piece| piece.tokens).sum();
-        pieces.splice(middle, [Piece { messages: first..last, text: String::new(), tokens }]);
+        pieces.splice(middle, [TranscriptPiece { messages: first..last, text: String::new(), tokens }]);
     }
     pieces
 }
 
-fn tell_all(messages: &[Arc<Message>], caps: Caps, most: u64) -> Vec<(String, u64)> {
+fn render_all(messages: &[Arc<Message>], caps: RenderLimits, most: u64) -> Vec<(String, u64)> {
     let told = messages.iter().map(|message| {
-        let text = tell(message, caps);
+        let text = render_message(message, caps);
         let tokens = estimate(&text);
         if tokens <= most {
             return (text, tokens);
@@ -76,8 +76,8 @@ fn tell_all(messages: &[Arc<Message>], caps: Caps, most: u64) -> Vec<(String, u6
     told.collect()
 }
 
-fn pack(told: Vec<(String, u64)>, most: u64) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
+fn pack(told: Vec<(String, u64)>, most: u64) -> Vec<TranscriptPiece> {
+    let mut pieces: Vec<TranscriptPiece> = Vec::new();
     for (at, (text, tokens)) in told.into_iter().enumerate() {
         match pieces.last_mut() {
             // The separator of two messages has one token.
@@ -89,27 +89,27 @@ fn pack(told: Vec<(String, u64)>, most: u64) -> Vec<Piece> {
                 piece.tokens += tokens + 1;
                 piece.messages.end = at + 1;
             }
-            Some(_) | None => pieces.push(Piece { messages: at..at + 1, text, tokens }),
+            Some(_) | None => pieces.push(TranscriptPiece { messages: at..at + 1, text, tokens }),
         }
     }
     pieces
 }
 
 /// Renders a message; empty if it has no content. Reasoning is omitted, because its result follows.
-fn tell(message: &Message, caps: Caps) -> String {
+fn render_message(message: &Message, caps: RenderLimits) -> String {
     let text = match message {
         Message::User(user) => match &user.content {
             Content::Text(text) => marked("[User]: ", &cut::characters(text, caps.words)),
             Content::Blocks(blocks) => marked("[User]: ", &shown(blocks, caps.words)),
         },
-        Message::Assistant(said) => tell_assistant(said, caps),
-        Message::ToolResult(result) => tell_result(result, caps),
+        Message::Assistant(said) => render_assistant(said, caps),
+        Message::ToolResult(result) => render_result(result, caps),
         Message::Other(_) => String::new(),
     };
-    fenced(text)
+    escape_closing_tag(text)
 }
 
-fn tell_assistant(said: &Assistant, caps: Caps) -> String {
+fn render_assistant(said: &Assistant, caps: RenderLimits) -> String {
     let words = marked("[Assistant]: ", &shown(&said.content, caps.words));
     let calls: Vec<_> = said
         .tool_calls()
@@ -123,7 +123,7 @@ fn tell_assistant(said: &Assistant, caps: Caps) -> String {
     }
 }
 
-fn tell_result(result: &ToolResult, caps: Caps) -> String {
+fn render_result(result: &ToolResult, caps: RenderLimits) -> String {
     let mark = if result.is_error { "[Tool result, failed]: " } else { "[Tool result]: " };
     let text = shown(&result.content, caps.result);
     format!("{mark}{}", if text.trim().is_empty() { "(nothing)" } else { &text })
@@ -159,7 +159,7 @@ fn marked(mark: &str, text: &str) -> String {
 }
 
 /// Escapes the closing tag of the conversation, so that a message cannot end the quoted part of the request.
-fn fenced(text: String) -> String {
+fn escape_closing_tag(text: String) -> String {
     if text.contains("</conversation") { text.replace("</conversation", "<\\/conversation") } else { text }
 }
 

@@ -1,14 +1,14 @@
 //! Compaction settings and the token limits derived from them.
 
-use crate::measure::Scale;
+use crate::measure::TokenScale;
 
 /// Compaction settings from the config.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// True if conversations are compacted automatically.
     pub enabled: bool,
-    /// Size of the parts in which a long history is summarized.
-    pub mode: Mode,
+    /// Whether a long history is summarized in parts as large as possible, or in smaller ones.
+    pub mode: CompactionMode,
     /// Tokens reserved for the answer.
     pub reserve: u64,
     /// Lower bound of `reserve`; zero for none.
@@ -20,12 +20,12 @@ pub struct Settings {
     /// Summary model, as `provider/model`; defaults to the run's model.
     pub model: Option<String>,
     /// Memory flush before a compaction.
-    pub flush: Flush,
+    pub flush: FlushSettings,
 }
 
 /// How a long history is summarized. Neither mode fails: without a model's answer an extract replaces the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum CompactionMode {
     /// As much at once as the summary model accepts.
     #[default]
     Default,
@@ -35,7 +35,7 @@ pub enum Mode {
 
 /// Settings of the memory flush, a turn that stores notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flush {
+pub struct FlushSettings {
     /// True if it is enabled.
     pub enabled: bool,
     /// Number of tokens before the compaction threshold at which it starts.
@@ -46,7 +46,7 @@ pub struct Flush {
     pub system_prompt: Option<String>,
 }
 
-impl Default for Flush {
+impl Default for FlushSettings {
     fn default() -> Self {
         Self { enabled: true, soft_threshold: 4_000, prompt: None, system_prompt: None }
     }
@@ -56,13 +56,13 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             enabled: true,
-            mode: Mode::Default,
+            mode: CompactionMode::Default,
             reserve: 16_384,
             reserve_floor: 20_000,
             keep_recent: 20_000,
             max_history_share: 0.5,
             model: None,
-            flush: Flush::default(),
+            flush: FlushSettings::default(),
         }
     }
 }
@@ -83,16 +83,16 @@ impl Settings {
 
     /// Derives the limits for one model. `overhead` is the estimate for everything but the conversation: the system
     /// prompt and the tools.
-    pub fn limits(&self, window: u64, overhead: u64, scale: Scale) -> Limits {
+    pub fn limits(&self, window: u64, overhead: u64, scale: TokenScale) -> CompactionLimits {
         let reserve = self.reserve(window);
         let threshold = window - reserve;
         let room = scale.shrink(threshold).saturating_sub(overhead);
         let share = (window as f64 * self.max_history_share.clamp(0.0, 1.0)) as u64;
-        Limits {
+        CompactionLimits {
             window,
             threshold,
             overhead,
-            room,
+            space: room,
             // With the summary and a whole turn of twice that size, a quarter is left for what follows.
             keep: self.keep_recent.min(room / 4).min(scale.shrink(share)),
             summary: (reserve * 4 / 5).min(room / 4),
@@ -102,7 +102,7 @@ impl Settings {
 
 /// Token limits of a conversation for one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct CompactionLimits {
     /// Context window, in the provider's tokens.
     pub window: u64,
     /// Threshold of compaction, in the provider's tokens.
@@ -110,7 +110,7 @@ pub struct Limits {
     /// Estimated tokens of everything but the conversation.
     pub overhead: u64,
     /// Space for the conversation and its summary, in estimated tokens, like the fields below.
-    pub room: u64,
+    pub space: u64,
     /// Tokens of the newest messages that are kept.
     pub keep: u64,
     /// Maximum size of a summary.
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn a_large_window_has_the_numbers_of_the_settings() {
-        let limits = Settings::default().limits(200_000, 10_000, Scale::ONE);
-        let expected = Limits {
+        let limits = Settings::default().limits(200_000, 10_000, TokenScale::ONE);
+        let expected = CompactionLimits {
             window: 200_000,
             threshold: 180_000,
             overhead: 10_000,
-            room: 170_000,
+            space: 170_000,
             keep: 20_000,
             summary: 16_000,
         };
@@ -146,17 +146,17 @@ mod tests {
 
     #[test]
     fn sixteen_thousand_tokens_leave_room_for_a_turn() {
-        let limits = Settings::default().limits(16_384, 6_000, Scale::ONE);
+        let limits = Settings::default().limits(16_384, 6_000, TokenScale::ONE);
         // The kept part may be a turn of twice `keep`.
         let after = limits.overhead + limits.summary + 2 * limits.keep;
-        assert_eq!((limits.threshold, limits.room, limits.keep, limits.summary), (12_288, 6_288, 1_572, 1_572));
-        assert!(after + limits.room / 4 <= limits.threshold, "{limits:?}");
+        assert_eq!((limits.threshold, limits.space, limits.keep, limits.summary), (12_288, 6_288, 1_572, 1_572));
+        assert!(after + limits.space / 4 <= limits.threshold, "{limits:?}");
     }
 
     #[test]
     fn the_share_of_the_window_caps_what_is_kept() {
         let settings = Settings { keep_recent: 100_000, max_history_share: 0.1, ..Settings::default() };
-        assert_eq!(settings.limits(200_000, 0, Scale::ONE).keep, 20_000);
+        assert_eq!(settings.limits(200_000, 0, TokenScale::ONE).keep, 20_000);
     }
 
     #[test]
@@ -164,7 +164,8 @@ mod tests {
         let settings = Settings::default();
         assert_eq!(settings.flush_at(200_000), Some(176_000));
         assert_eq!(settings.flush_at(5_000), None);
-        let never = Settings { flush: Flush { enabled: false, ..Flush::default() }, ..Settings::default() };
+        let never =
+            Settings { flush: FlushSettings { enabled: false, ..FlushSettings::default() }, ..Settings::default() };
         assert_eq!(never.flush_at(200_000), None);
     }
 }

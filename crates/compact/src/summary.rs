@@ -13,33 +13,33 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     cut,
-    failures::Failures,
-    files::Files,
-    prompt::{FOCUS, Kind},
-    settings::Mode,
+    failures::ToolFailures,
+    files::TouchedFiles,
+    prompt::{Kind, MAX_FOCUS_CHARS},
+    settings::CompactionMode,
 };
-use section::{Asker, Section};
+use section::{SummaryModel, SummarySection};
 
 /// Placeholder if there is no conversation before the turn that is cut.
 pub(crate) const NO_HISTORY: &str = "Nothing was said before this turn.";
 
 /// Separator between the summary of the history and that of the turn.
-pub(crate) const TURN: &str = "\n\n---\n\n# Context of the turn that goes on\n\n";
+pub(crate) const TURN_SEPARATOR: &str = "\n\n---\n\n# Context of the turn that goes on\n\n";
 
 /// Number of consecutive failed parts after which the model is no longer used.
-const FAILED_PARTS: u32 = 2;
+const MAX_FAILED_PARTS: u32 = 2;
 
 /// Input of a summary.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct SummaryJob {
     /// Complete turns.
     pub history: Vec<Arc<Message>>,
     /// Beginning of the turn whose end is kept.
     pub prefix: Vec<Arc<Message>>,
     /// Result of the last compaction.
-    pub previous: Option<Previous>,
+    pub previous: Option<PreviousCompaction>,
     /// Newest request, if it must be quoted beside the summary.
-    pub request: Option<Quote>,
+    pub request: Option<QuotedRequest>,
     /// Maximum tokens of the quoted request; a longer one loses its middle.
     pub request_budget: u64,
     /// What the user asked to pay attention to.
@@ -49,45 +49,46 @@ pub struct Job {
     /// Maximum tokens of the summary, without the quoted request.
     pub budget: u64,
     /// Size of the parts.
-    pub mode: Mode,
+    pub mode: CompactionMode,
 }
 
 /// A request that is quoted beside a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quote {
+pub struct QuotedRequest {
     /// Quoted text.
     pub text: String,
     /// Size of the whole request, if it is quoted only in part.
-    pub whole: Option<Size>,
+    pub whole: Option<TextSize>,
 }
 
 /// Size of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct TextSize {
     /// Estimated tokens.
     pub tokens: u64,
     /// Characters.
     pub chars: u64,
 }
 
-impl Quote {
+impl QuotedRequest {
     /// Reads the quoted request from the details of a compaction.
     pub(crate) fn read(details: &Value) -> Option<Self> {
         let text = details.get(REQUEST)?.as_str()?.to_owned();
-        let number = |name: &str| details.get(CUT)?.get(name)?.as_u64();
-        let whole = number("originalTokens").zip(number("originalChars")).map(|(tokens, chars)| Size { tokens, chars });
+        let number = |name: &str| details.get(REQUEST_CUT)?.get(name)?.as_u64();
+        let whole =
+            number("originalTokens").zip(number("originalChars")).map(|(tokens, chars)| TextSize { tokens, chars });
         Some(Self { text, whole })
     }
 
     /// Truncates the quotation to `budget` in its middle.
     fn within(self, budget: u64) -> Self {
         let text = cut::middle(&self.text, budget);
-        let whole = self.whole.or_else(|| (text != self.text).then(|| Size::of(&self.text)));
+        let whole = self.whole.or_else(|| (text != self.text).then(|| TextSize::of(&self.text)));
         Self { text, whole }
     }
 }
 
-impl Size {
+impl TextSize {
     fn of(text: &str) -> Self {
         Self { tokens: estimate(text), chars: text.chars().count() as u64 }
     }
@@ -98,11 +99,11 @@ const REQUEST: &str = "request";
 
 /// Member of a compaction's details with the size of the quoted part, if the request was truncated: `{originalTokens,
 /// keptTokens, originalChars, keptChars}`.
-pub const CUT: &str = "requestCut";
+pub const REQUEST_CUT: &str = "requestCut";
 
 /// Result of an earlier compaction.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Previous {
+pub struct PreviousCompaction {
     /// Summary.
     pub text: String,
     /// Details.
@@ -111,16 +112,16 @@ pub struct Previous {
 
 /// Next step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum SummaryStep {
     /// Send a request to a model and report the answer to [`Summariser::answer`].
-    Ask(Ask),
+    Ask(SummaryRequest),
     /// The summary is complete.
-    Done(Summary),
+    Done(CompactionSummary),
 }
 
 /// A request to a model. Together with its answer it fits into the window of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct SummaryRequest {
     /// System prompt.
     pub system: String,
     /// The only message.
@@ -131,7 +132,7 @@ pub struct Ask {
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum SummaryFailure {
     /// Context overflow.
     Overflow,
     /// Any other failure.
@@ -140,18 +141,18 @@ pub enum Refused {
 
 /// Summary of messages.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
+pub struct CompactionSummary {
     /// Text for the model.
     pub text: String,
     /// How it was created.
-    pub way: Way,
+    pub method: SummaryMethod,
     /// Details for programs and the next compaction.
     pub details: Value,
 }
 
 /// How a summary was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum SummaryMethod {
     /// A model wrote it in one request.
     Asked,
     /// A model wrote parts and merged them.
@@ -162,7 +163,7 @@ pub enum Way {
     Extract,
 }
 
-impl Way {
+impl SummaryMethod {
     /// All variants.
     pub const ALL: [Self; 4] = [Self::Asked, Self::Staged, Self::Partial, Self::Extract];
 
@@ -180,59 +181,59 @@ impl Way {
 /// A summary in progress.
 #[derive(Debug)]
 pub struct Summariser {
-    sections: Vec<Section>,
-    asker: Asker,
+    sections: Vec<SummarySection>,
+    asker: SummaryModel,
     at: usize,
     failed_parts: u32,
-    files: Files,
-    failures: Failures,
-    request: Option<Quote>,
+    files: TouchedFiles,
+    failures: ToolFailures,
+    request: Option<QuotedRequest>,
     budget: u64,
 }
 
 impl Summariser {
     /// Creates the state machine.
-    pub fn new(job: Job) -> Self {
+    pub fn new(job: SummaryJob) -> Self {
         let details = job.previous.as_ref().map_or(&Value::Null, |previous| &previous.details);
-        let (mut files, mut failures) = (Files::from_details(details), Failures::from_details(details));
+        let (mut files, mut failures) = (TouchedFiles::from_details(details), ToolFailures::from_details(details));
         for message in job.history.iter().chain(&job.prefix) {
             files.note(message);
             failures.note(message);
         }
         let request = job.request.map(|request| request.within(job.request_budget));
-        let focus = job.focus.map(|focus| cut::one_line(&focus, FOCUS)).filter(|focus| !focus.is_empty());
-        let asker = Asker { window: job.window, mode: job.mode, focus };
-        let previous = job.previous.map(|previous| own_words(&previous.text).to_owned());
+        let focus = job.focus.map(|focus| cut::one_line(&focus, MAX_FOCUS_CHARS)).filter(|focus| !focus.is_empty());
+        let asker = SummaryModel { window: job.window, mode: job.mode, focus };
+        let previous = job.previous.map(|previous| without_appendix(&previous.text).to_owned());
         // The remainder is for file lists and failures.
-        let words = (job.budget * 3 / 4).saturating_sub(estimate(TURN));
+        let words = (job.budget * 3 / 4).saturating_sub(estimate(TURN_SEPARATOR));
         let is_split = !job.prefix.is_empty();
         let of_history = if is_split { words * 2 / 3 } else { words };
-        let mut sections = vec![Section::new(Kind::History, job.history, previous, of_history, &asker)];
+        let mut sections = vec![SummarySection::new(Kind::History, job.history, previous, of_history, &asker)];
         if is_split {
-            sections.push(Section::new(Kind::Turn, job.prefix, None, words - of_history, &asker));
+            sections.push(SummarySection::new(Kind::Turn, job.prefix, None, words - of_history, &asker));
         }
         Self { sections, asker, at: 0, failed_parts: 0, files, failures, request, budget: job.budget }
     }
 
     /// Returns the maximum number of requests.
-    pub fn most_asks(&self) -> usize {
-        self.sections.iter().map(Section::most_asks).sum()
+    pub fn max_requests(&self) -> usize {
+        self.sections.iter().map(SummarySection::max_requests).sum()
     }
 
     /// Returns the next step. A request is returned again until it is answered.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> SummaryStep {
         while let Some(section) = self.sections.get_mut(self.at) {
             match section.ask(&self.asker) {
-                Some(ask) => return Step::Ask(ask),
+                Some(ask) => return SummaryStep::Ask(ask),
                 None => self.at += 1,
             }
         }
-        Step::Done(self.summary())
+        SummaryStep::Done(self.summary())
     }
 
     /// Handles the answer to the last request; returns true if that request is given up.
-    pub fn answer(&mut self, answer: Result<&str, Refused>) -> bool {
-        let has_failed = answer == Err(Refused::Failed);
+    pub fn answer(&mut self, answer: Result<&str, SummaryFailure>) -> bool {
+        let has_failed = answer == Err(SummaryFailure::Failed);
         let Some(section) = self.sections.get_mut(self.at) else { return false };
         let is_given_up = section.take(answer);
         match (has_failed, is_given_up) {
@@ -240,42 +241,42 @@ impl Summariser {
             (false, _) => self.failed_parts = 0,
             (true, false) => {}
         }
-        if self.failed_parts >= FAILED_PARTS {
+        if self.failed_parts >= MAX_FAILED_PARTS {
             // The model is unavailable: further requests would only take time.
             self.asker.window = 0;
         }
         is_given_up
     }
 
-    fn summary(&self) -> Summary {
-        let history = self.sections.first().map_or("", Section::text);
-        let turn = self.sections.get(1).map_or("", Section::text);
+    fn summary(&self) -> CompactionSummary {
+        let history = self.sections.first().map_or("", SummarySection::text);
+        let turn = self.sections.get(1).map_or("", SummarySection::text);
         let mut text = match (history.is_empty(), turn.is_empty()) {
             (false, true) => history.to_owned(),
             (true, true) => NO_HISTORY.to_owned(),
-            (true, false) => format!("{NO_HISTORY}{TURN}{turn}"),
-            (false, false) => format!("{history}{TURN}{turn}"),
+            (true, false) => format!("{NO_HISTORY}{TURN_SEPARATOR}{turn}"),
+            (false, false) => format!("{history}{TURN_SEPARATOR}{turn}"),
         };
         let appendix = self.appendix(self.budget / 4);
         let words = self.budget.saturating_sub(estimate(&appendix));
         text = cut::lines(&text.replace("</summary", "<\\/summary"), words);
         text.push_str(&appendix);
-        if let Some(Quote { text: request, whole }) = &self.request {
+        if let Some(QuotedRequest { text: request, whole }) = &self.request {
             let head = if whole.is_some() { "without its middle" } else { "word for word" };
             text.push_str(&format!(
                 "\n\n{LATEST}\nThe newest message of the user, {head}:\n{request}\n</latest-request>"
             ));
         }
-        Summary { text, way: self.way(), details: self.details() }
+        CompactionSummary { text, method: self.way(), details: self.details() }
     }
 
-    fn way(&self) -> Way {
-        let sum = |count: fn(&Section) -> usize| self.sections.iter().map(count).sum::<usize>();
+    fn way(&self) -> SummaryMethod {
+        let sum = |count: fn(&SummarySection) -> usize| self.sections.iter().map(count).sum::<usize>();
         match (sum(|section| section.answered), sum(|section| section.replaced), sum(|section| section.merged)) {
-            (0, _, _) => Way::Extract,
-            (_, 0, 0) => Way::Asked,
-            (_, 0, _) => Way::Staged,
-            (_, _, _) => Way::Partial,
+            (0, _, _) => SummaryMethod::Extract,
+            (_, 0, 0) => SummaryMethod::Asked,
+            (_, 0, _) => SummaryMethod::Staged,
+            (_, _, _) => SummaryMethod::Partial,
         }
     }
 
@@ -287,15 +288,15 @@ impl Summariser {
             details.insert("toolFailures".to_owned(), self.failures.newest().collect());
             details.insert("toolFailureCount".to_owned(), json!(self.failures.count()));
         }
-        if let Some(Quote { text, whole }) = &self.request {
+        if let Some(QuotedRequest { text, whole }) = &self.request {
             details.insert(REQUEST.to_owned(), json!(text));
             if let Some(whole) = whole {
-                let kept = Size::of(text);
+                let kept = TextSize::of(text);
                 let cut = json!({
                     "originalTokens": whole.tokens, "keptTokens": kept.tokens,
                     "originalChars": whole.chars, "keptChars": kept.chars,
                 });
-                details.insert(CUT.to_owned(), cut);
+                details.insert(REQUEST_CUT.to_owned(), cut);
             }
         }
         details.insert("way".to_owned(), json!(self.way().as_str()));
@@ -343,7 +344,7 @@ fn list<'a>(start: &str, end: &str, lines: impl IntoIterator<Item = &'a str>, bu
 }
 
 /// Returns a summary without its appendix, which is regenerated each time.
-pub(crate) fn own_words(text: &str) -> &str {
+pub(crate) fn without_appendix(text: &str) -> &str {
     let marks = [FAILURES, READ, MODIFIED, LATEST];
     let starts = marks.iter().filter_map(|mark| {
         let at = |(at, _): &(usize, &str)| *at == 0 || text.as_bytes()[at - 1] == b'\n';

@@ -9,51 +9,51 @@ use serde_path_to_error::Segment;
 
 use crate::{
     path::Step,
-    problem::{self, Place, Problem},
+    problem::{self, ConfigProblem, SourceLocation},
     tree::{dotted, without},
 };
 
 /// Maximum number of attempts with one more value omitted; after that whole sections are omitted, so that validation
 /// terminates soon.
-const ROUNDS: usize = 200;
+const MAX_ROUNDS: usize = 200;
 
 /// Validated sections.
-pub(crate) struct Checked<T> {
+pub(crate) struct CheckedSections<T> {
     pub(crate) config: T,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<ConfigProblem>,
     /// Paths of the omitted values.
-    pub(crate) gone: BTreeSet<Vec<Step>>,
+    pub(crate) omitted: BTreeSet<Vec<Step>>,
 }
 
 /// Deserializes the sections from the tree without the values in `gone`, and without invalid ones.
 pub(crate) fn check<T: DeserializeOwned + Default>(
     tree: &Value,
     mut gone: BTreeSet<Vec<Step>>,
-    place: &dyn Fn(&[Step]) -> Option<Place>,
-) -> Checked<T> {
+    place: &dyn Fn(&[Step]) -> Option<SourceLocation>,
+) -> CheckedSections<T> {
     let mut problems = Vec::new();
     let mut left = without(tree, &gone);
     for round in 0.. {
         let error = match serde_path_to_error::deserialize::<_, T>(&left) {
-            Ok(config) => return Checked { config, problems, gone },
+            Ok(config) => return CheckedSections { config, problems, omitted: gone },
             Err(error) => error,
         };
         let mut wrong = steps(error.path(), &left);
-        let way = original(&wrong, tree, &gone);
+        let way = original_path(&wrong, tree, &gone);
         let why = error.inner().to_string();
-        if problems.len() >= problem::MOST || round >= ROUNDS {
+        if problems.len() >= problem::MAX_PROBLEMS || round >= MAX_ROUNDS {
             wrong.truncate(1);
         } else if !follows(&why, &way, &gone) {
-            let predicate = unshown(plain(&why), at(tree, &way));
+            let predicate = without_value(plain_message(&why), at(tree, &way));
             let what = if way.is_empty() { format!("the whole file {predicate}") } else { predicate };
-            problems.push(Problem { path: dotted(&way), place: place(&way), what, help: None });
+            problems.push(ConfigProblem { path: dotted(&way), place: place(&way), message: what, help: None });
         }
         if !remove(&mut left, &wrong) {
             break;
         }
         gone.insert(way);
     }
-    Checked { config: T::default(), problems, gone }
+    CheckedSections { config: T::default(), problems, omitted: gone }
 }
 
 /// Returns the path of the invalid value, or of the deepest existing value around it.
@@ -74,7 +74,7 @@ fn steps(path: &serde_path_to_error::Path, tree: &Value) -> Vec<Step> {
 }
 
 /// Converts a path to one in the original tree: indices differ in lists from which items were omitted.
-pub(crate) fn original(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Vec<Step> {
+pub(crate) fn original_path(wrong: &[Step], tree: &Value, gone: &BTreeSet<Vec<Step>>) -> Vec<Step> {
     let mut way: Vec<Step> = Vec::new();
     for step in wrong {
         let length = at(tree, &way).and_then(Value::as_array).map_or(0, Vec::len);
@@ -126,9 +126,9 @@ fn follows(why: &str, way: &[Step], gone: &BTreeSet<Vec<Step>>) -> bool {
 }
 
 /// Rephrases an error without the value, which may be a secret, and without Rust type names.
-fn plain(why: &str) -> String {
+fn plain_message(why: &str) -> String {
     if why.starts_with("data did not match any variant") {
-        return "has none of the forms that it may have".to_owned();
+        return "has none of the accepted forms".to_owned();
     }
     if let Some(field) = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return format!("must have {field:?}");
@@ -140,11 +140,11 @@ fn plain(why: &str) -> String {
         "u32" | "u64" | "u128" | "usize" => "a whole number, zero or more",
         "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
         "f32" | "f64" => "a number",
-        "a string" | "a borrowed string" | "string" => "a text in quotes",
+        "a string" | "a borrowed string" | "string" => "a string",
         "a boolean" => "true or false",
         "a sequence" => "a list",
         "a map" => "an object",
-        "string or map" => "a text in quotes, or an object",
+        "string or map" => "a string or an object",
         nonzero if nonzero.starts_with("a nonzero ") => "a whole number, one or more",
         object
             if ["struct ", "internally tagged enum ", "adjacently tagged enum "]
@@ -159,7 +159,7 @@ fn plain(why: &str) -> String {
 }
 
 /// Returns the predicate, or a vaguer one if it contains the invalid text.
-fn unshown(predicate: String, value: Option<&Value>) -> String {
+fn without_value(predicate: String, value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) if text.len() > 2 && predicate.contains(text.as_str()) => "is not valid".to_owned(),
         _ => predicate,
@@ -178,8 +178,8 @@ mod tests {
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]
     struct Config {
-        gateway: Gateway,
-        agents: Vec<Agent>,
+        gateway: TestGateway,
+        agents: Vec<TestAgent>,
         named: BTreeMap<String, u8>,
         loose: Option<Loose>,
         strict: Option<Strict>,
@@ -187,21 +187,21 @@ mod tests {
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]
-    struct Gateway {
+    struct TestGateway {
         port: Option<u16>,
-        bind: Option<Bind>,
+        bind: Option<TestBind>,
         ratio: f64,
     }
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    enum Bind {
+    enum TestBind {
         Loopback,
         Lan,
     }
 
     #[derive(Debug, PartialEq, Deserialize)]
-    struct Agent {
+    struct TestAgent {
         id: String,
         #[serde(default)]
         on: bool,
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn checked(tree: &Value) -> (Config, Vec<String>) {
-        let Checked { config, problems, .. } = check(tree, BTreeSet::new(), &|_| None);
+        let CheckedSections { config, problems, .. } = check(tree, BTreeSet::new(), &|_| None);
         (config, problems.iter().map(ToString::to_string).collect())
     }
 
@@ -236,11 +236,11 @@ mod tests {
             "agents": [{"id": 1, "on": true}, {"id": "a"}, {}, {"id": "b", "on": "s3cret"}, 7],
             "named": {"x": 300, "y/z": 1},
         }));
-        let agent = |id: &str| Agent { id: id.to_owned(), on: false };
+        let agent = |id: &str| TestAgent { id: id.to_owned(), on: false };
         assert_eq!(
             config,
             Config {
-                gateway: Gateway { port: None, bind: None, ratio: 0.5 },
+                gateway: TestGateway { port: None, bind: None, ratio: 0.5 },
                 agents: vec![agent("a"), agent("b")],
                 named: BTreeMap::from([("y/z".to_owned(), 1)]),
                 ..Config::default()
@@ -251,7 +251,7 @@ mod tests {
             [
                 "gateway.port must be a whole number from 0 to 65535",
                 "gateway.bind must be \"loopback\" or \"lan\"",
-                "agents[0].id must be a text in quotes",
+                "agents[0].id must be a string",
                 "agents[2] must have \"id\"",
                 "agents[3].on must be true or false",
                 "agents[4] must be an object",
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_value_is_never_shown() {
         let (_, problems) = checked(&json!({"strict": "s3cret", "loose": {"s3cret": 1}}));
-        assert_eq!(problems, ["strict is not valid", "loose has none of the forms that it may have"]);
+        assert_eq!(problems, ["strict is not valid", "loose has none of the accepted forms"]);
     }
 
     #[test]
@@ -271,8 +271,8 @@ mod tests {
         let key = |name: &str| Step::Key(name.to_owned());
         let gone = BTreeSet::from([vec![key("agents"), Step::Index(0), key("id")]]);
         let tree = json!({"agents": [{"id": "${NOT_SET}"}, {"id": "a"}]});
-        let Checked { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
-        assert_eq!(config.agents, [Agent { id: "a".to_owned(), on: false }]);
+        let CheckedSections { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
+        assert_eq!(config.agents, [TestAgent { id: "a".to_owned(), on: false }]);
         assert_eq!(problems, []);
     }
 
@@ -286,7 +286,7 @@ mod tests {
         let key = |name: &str| Step::Key(name.to_owned());
         let tree = json!({"agents": vec![json!({"id": "${NOT_SET}"}); 1000], "gateway": {"port": 1}});
         let gone = (0..1000).map(|index| vec![key("agents"), Step::Index(index), key("id")]).collect();
-        let Checked { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
+        let CheckedSections { config, problems, .. } = check::<Config>(&tree, gone, &|_| None);
         assert_eq!((config.gateway.port, config.agents, problems), (Some(1), vec![], vec![]));
     }
 

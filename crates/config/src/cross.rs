@@ -7,19 +7,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    check::original,
+    check::original_path,
     path::{Path, Step},
-    problem::{self, Place, Problem},
+    problem::{self, ConfigProblem, SourceLocation},
     schema,
     tree::dotted,
 };
 
 /// The typed sections of a config.
 pub trait Sections: DeserializeOwned + Default + JsonSchema {
-    /// Returns the list of keys in the format of [`schema::list`]. A stored list is faster than one generated whenever
+    /// Returns the list of keys in the format of [`schema::key_list`]. A stored list is faster than one generated whenever
     /// a config is read.
     fn keys() -> Cow<'static, str> {
-        schema::list::<Self>().into()
+        schema::key_list::<Self>().into()
     }
 
     /// Returns the part that a value belongs to, if everything else can run without it. An unset variable there
@@ -29,7 +29,7 @@ pub trait Sections: DeserializeOwned + Default + JsonSchema {
     }
 
     /// Disables a part of these sections because of an unset variable.
-    fn put_out_of_use(&mut self, _part: &Path, _why: &Problem) {}
+    fn disable_part(&mut self, _part: &Path, _why: &ConfigProblem) {}
 
     /// Stores the files that the config was read from, including missing ones.
     fn note_files(&mut self, _files: &[PathBuf]) {}
@@ -51,14 +51,14 @@ pub struct Findings {
     /// Why the config is invalid.
     pub problems: Vec<(Path, String)>,
     /// Why parts of it cannot be used.
-    pub faults: Vec<FoundFault>,
+    pub faults: Vec<PartFault>,
     /// Warnings.
     pub warnings: Vec<(Path, String)>,
 }
 
 /// Why a part of a config cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundFault {
+pub struct PartFault {
     /// Part that cannot be used.
     pub part: Path,
     /// Path of the value to change.
@@ -69,15 +69,16 @@ pub struct FoundFault {
 
 /// Adds locations to findings in the sections deserialized from `tree` without `gone`. Findings caused only by an
 /// omitted value are dropped.
-pub(crate) fn placed(
+pub(crate) fn with_locations(
     found: Vec<(Path, String)>,
     (tree, gone): (&Value, &BTreeSet<Vec<Step>>),
-    place: &dyn Fn(&[Step]) -> Option<Place>,
-) -> Vec<Problem> {
-    let ways = found.into_iter().map(|(path, what)| (original(path.steps(), tree, gone), what));
+    place: &dyn Fn(&[Step]) -> Option<SourceLocation>,
+) -> Vec<ConfigProblem> {
+    let ways = found.into_iter().map(|(path, what)| (original_path(path.steps(), tree, gone), what));
     let is_sure = |way: &[Step]| !gone.iter().any(|gone| gone.starts_with(way) || way.starts_with(gone));
-    let sure = ways.filter(|(way, _)| is_sure(way)).take(problem::MOST);
+    let sure = ways.filter(|(way, _)| is_sure(way)).take(problem::MAX_PROBLEMS);
     // A missing value has no location of its own.
     let nearest = |way: &[Step]| (0..=way.len()).rev().find_map(|length| place(&way[..length]));
-    sure.map(|(way, what)| Problem { path: dotted(&way), place: nearest(&way), what, help: None }).collect()
+    sure.map(|(way, what)| ConfigProblem { path: dotted(&way), place: nearest(&way), message: what, help: None })
+        .collect()
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     file::Files,
     path::{Path, Step},
-    problem::Place,
+    problem::SourceLocation,
     rewrite::rewrite,
     tree,
 };
@@ -21,12 +21,12 @@ pub enum EditError {
     #[error("{place}: {what}; correct the config file first")]
     Syntax {
         /// Location of the error.
-        place: Place,
+        place: SourceLocation,
         /// Description of the error.
         what: String,
     },
     /// The path leads through a scalar.
-    #[error("{} is {kind}, so there is nothing inside it to set; unset it first", named(path))]
+    #[error("{} is {kind} and cannot contain other keys; unset it first", named(path))]
     Scalar {
         /// Path of the scalar.
         path: Path,
@@ -40,7 +40,7 @@ pub enum EditError {
         path: Path,
     },
     /// The path names an item of an object.
-    #[error("{} is an object and has no item [{index}]; as a name it is written {}", named(path), path.key(&index.to_string()))]
+    #[error("{} is an object, not a list, and has no item [{index}]; to use the index as a key, write {}", named(path), path.key(&index.to_string()))]
     Object {
         /// Path of the object.
         path: Path,
@@ -48,8 +48,8 @@ pub enum EditError {
         index: usize,
     },
     /// The path names an item beyond the end of a list.
-    #[error("{} has {len} items; the next one is {}", named(path), path.index(*len))]
-    BehindEnd {
+    #[error("{} has {len} items; to append one, use {}", named(path), path.index(*len))]
+    BeyondEnd {
         /// Path of the list.
         path: Path,
         /// Length of the list.
@@ -59,7 +59,7 @@ pub enum EditError {
     #[error("the whole config cannot be unset; name a key")]
     Root,
     /// The result could not be parsed as intended, for example because it is nested too deeply.
-    #[error("the config with this change could not be read back; it may be nested too deep")]
+    #[error("the changed config could not be parsed; it may be nested too deeply")]
     Unreadable,
 }
 
@@ -89,7 +89,7 @@ pub fn merge_patch(text: &str, patch: &Value) -> Result<String, EditError> {
     })
 }
 
-/// Changes the text to another value, with the smallest edits.
+/// Replaces the whole config by `value`. Parts of the text whose values are equal stay as they are.
 pub fn replace(text: &str, value: &Value) -> Result<String, EditError> {
     change(text, |config| {
         config.clone_from(value);
@@ -120,7 +120,7 @@ pub fn value(text: &str) -> Result<Value, EditError> {
     let parsed = tree::parse(text, 0).map_err(|broken| {
         let mut files = Files::new(std::path::Path::new(""));
         files.add(std::path::Path::new(""), text.to_owned());
-        EditError::Syntax { place: files.place(broken.spot), what: broken.what }
+        EditError::Syntax { place: files.location(broken.spot), what: broken.what }
     })?;
     Ok(parsed.node.value())
 }
@@ -145,7 +145,7 @@ fn put(config: &mut Value, path: &Path, value: &Value) -> Result<(), EditError> 
                 if place == len {
                     list.push(made());
                 }
-                list.get_mut(place).ok_or_else(|| EditError::BehindEnd { path: path.first(at), len })?
+                list.get_mut(place).ok_or_else(|| EditError::BeyondEnd { path: path.first(at), len })?
             }
             (scalar, _) => return Err(EditError::Scalar { path: path.first(at), kind: kind(scalar) }),
         };
@@ -198,9 +198,9 @@ fn named(path: &Path) -> String {
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "true or false",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
@@ -284,17 +284,17 @@ mod tests {
     fn a_path_that_does_not_fit_the_file_is_refused() {
         assert_eq!(
             refusal(FILE, "gateway.port.x"),
-            "gateway.port is a number, so there is nothing inside it to set; unset it first"
+            "gateway.port is a number and cannot contain other keys; unset it first"
         );
-        assert_eq!(refusal("{a: null}", "a.b"), "a is null, so there is nothing inside it to set; unset it first");
+        assert_eq!(refusal("{a: null}", "a.b"), "a is null and cannot contain other keys; unset it first");
         assert_eq!(refusal(FILE, "list.x"), "list is a list; name one of its items, as in list[0]");
-        assert_eq!(refusal(FILE, "list[3]"), "list has 2 items; the next one is list[2]");
+        assert_eq!(refusal(FILE, "list[3]"), "list has 2 items; to append one, use list[2]");
         assert_eq!(
             refusal(FILE, "gateway[3]"),
-            "gateway is an object and has no item [3]; as a name it is written gateway.3"
+            "gateway is an object, not a list, and has no item [3]; to use the index as a key, write gateway.3"
         );
         assert_eq!(refusal("[]", "a"), "the config is a list; name one of its items, as in [0]");
-        assert_eq!(refusal("{}", "a[1]"), "a has 0 items; the next one is a[0]");
+        assert_eq!(refusal("{}", "a[1]"), "a has 0 items; to append one, use a[0]");
         assert_eq!(unset(FILE, &Path::root()), Err(EditError::Root));
     }
 

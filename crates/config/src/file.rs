@@ -6,24 +6,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{problem::Place, tree::Spot};
+use crate::{problem::SourceLocation, tree::SourceOffset};
 
 /// Maximum size of a file.
-const LARGEST: u64 = 8 << 20;
+const MAX_FILE_BYTES: u64 = 8 << 20;
 
 /// Reads a file: `None` if it does not exist, or a predicate that says why it cannot be read.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let read = || -> io::Result<Result<Vec<u8>, &'static str>> {
         let kind = path.metadata()?.file_type();
         if kind.is_dir() {
-            return Ok(Err("is a folder"));
+            return Ok(Err("is a directory"));
         }
-        if waits(kind) {
-            return Ok(Err("is not a file with text"));
+        if may_block(kind) {
+            return Ok(Err("is not a regular file"));
         }
         let mut bytes = Vec::new();
-        File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-        Ok(if bytes.len() as u64 > LARGEST { Err("is bigger than 8 MiB") } else { Ok(bytes) })
+        File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        Ok(if bytes.len() as u64 > MAX_FILE_BYTES { Err("is bigger than 8 MiB") } else { Ok(bytes) })
     };
     match read() {
         Ok(Ok(bytes)) => Ok(Some(bytes)),
@@ -35,20 +35,20 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
 
 /// True if opening it could block until there is a writer.
 #[cfg(unix)]
-fn waits(kind: std::fs::FileType) -> bool {
+fn may_block(kind: std::fs::FileType) -> bool {
     use std::os::unix::fs::FileTypeExt;
     kind.is_fifo() || kind.is_socket()
 }
 
 #[cfg(not(unix))]
-fn waits(_: std::fs::FileType) -> bool {
+fn may_block(_: std::fs::FileType) -> bool {
     false
 }
 
 /// Decodes a file's bytes, without the byte order mark that some editors write.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
     let text = String::from_utf8(bytes)
-        .map_err(|error| format!("is not UTF-8 text: byte {} cannot be read", error.utf8_error().valid_up_to() + 1))?;
+        .map_err(|error| format!("is not valid UTF-8: byte {} is invalid", error.utf8_error().valid_up_to() + 1))?;
     Ok(match text.strip_prefix('\u{feff}') {
         Some(text) => text.to_owned(),
         None => text,
@@ -94,11 +94,11 @@ impl Files {
     }
 
     /// Returns the location of a spot for messages.
-    pub(crate) fn place(&self, spot: Spot) -> Place {
+    pub(crate) fn location(&self, spot: SourceOffset) -> SourceLocation {
         let before = self.text(spot.file).get(..spot.offset).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let path = self.texts.get(spot.file).map(|(path, _)| path);
-        Place {
+        SourceLocation {
             file: path.filter(|_| spot.file > 0).map(|path| self.name(path)),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
@@ -115,10 +115,10 @@ mod tests {
     #[test]
     fn what_cannot_be_read_says_why() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path()), Err("is a folder".to_owned()));
+        assert_eq!(read(folder.path()), Err("is a directory".to_owned()));
         assert_eq!(read(&folder.path().join("none")), Ok(None));
         let large = folder.path().join("large");
-        File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
+        File::create(&large).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
         assert_eq!(read(&large), Err("is bigger than 8 MiB".to_owned()));
         let small = folder.path().join("small");
         fs::write(&small, "{}").unwrap();
@@ -126,13 +126,13 @@ mod tests {
         assert_eq!(read(&small), Ok(Some(b"{}".to_vec())));
         let socket = folder.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert_eq!(read(&socket), Err("is not a file with text".to_owned()));
+        assert_eq!(read(&socket), Err("is not a regular file".to_owned()));
     }
 
     #[test]
     fn a_text_is_utf8_with_or_without_its_mark() {
         assert_eq!(text(b"\xef\xbb\xbf{}".to_vec()), Ok("{}".to_owned()));
-        assert_eq!(text(b"{}\xff".to_vec()), Err("is not UTF-8 text: byte 3 cannot be read".to_owned()));
+        assert_eq!(text(b"{}\xff".to_vec()), Err("is not valid UTF-8: byte 3 is invalid".to_owned()));
     }
 
     #[test]
@@ -141,9 +141,12 @@ mod tests {
         assert_eq!(files.add(Path::new("/a/main.json"), "{\n  é: 1}".to_owned()), 0);
         assert_eq!(files.add(Path::new("/a/b/more.json"), "{}".to_owned()), 1);
         assert_eq!(files.add(Path::new("/c/far.json"), "{}".to_owned()), 2);
-        assert_eq!(files.place(Spot { file: 0, offset: 8 }), Place { file: None, line: 2, column: 6 });
-        let place = |file: &str| Place { file: Some(file.into()), line: 1, column: 2 };
-        assert_eq!(files.place(Spot { file: 1, offset: 1 }), place("b/more.json"));
-        assert_eq!(files.place(Spot { file: 2, offset: 1 }), place("/c/far.json"));
+        assert_eq!(
+            files.location(SourceOffset { file: 0, offset: 8 }),
+            SourceLocation { file: None, line: 2, column: 6 }
+        );
+        let place = |file: &str| SourceLocation { file: Some(file.into()), line: 1, column: 2 };
+        assert_eq!(files.location(SourceOffset { file: 1, offset: 1 }), place("b/more.json"));
+        assert_eq!(files.location(SourceOffset { file: 2, offset: 1 }), place("/c/far.json"));
     }
 }

@@ -12,56 +12,56 @@ use serde_json::Value;
 use crate::{
     file::{self, Files},
     path::Step,
-    problem::{self, Place, Problem},
-    tree::{self, Kind, Member, Node, Spot, dotted},
+    problem::{self, ConfigProblem, SourceLocation},
+    tree::{self, Kind, SourceOffset, TreeMember, TreeNode, dotted},
 };
 
 /// Name of the key.
 const INCLUDE: &str = "$include";
 /// Maximum nesting depth of included files.
-const DEEPEST: usize = 10;
+const MAX_DEPTH: usize = 10;
 /// Maximum length of a name in bytes.
-const LONGEST: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 /// Maximum number of includes of one config.
-const MOST: usize = 256;
+const MAX_INCLUDES: usize = 256;
 /// Maximum total size of all files in bytes.
-const LARGEST: usize = 32 << 20;
+const MAX_TOTAL_BYTES: usize = 32 << 20;
 
 /// Resolves includes.
-pub(crate) struct Include<'a> {
+pub(crate) struct IncludeResolver<'a> {
     /// Folders in addition to the config's own from which files may be included.
     pub(crate) roots: &'a [PathBuf],
     pub(crate) files: &'a mut Files,
     /// Every requested file, including missing ones.
     pub(crate) watched: &'a mut Vec<PathBuf>,
     /// Included files, with the location of each include.
-    pub(crate) included: &'a mut Vec<Included>,
-    pub(crate) problems: &'a mut Vec<Problem>,
-    pub(crate) warnings: &'a mut Vec<Problem>,
+    pub(crate) included: &'a mut Vec<IncludedFile>,
+    pub(crate) problems: &'a mut Vec<ConfigProblem>,
+    pub(crate) warnings: &'a mut Vec<ConfigProblem>,
     /// Number of requested files.
-    pub(crate) asked: usize,
+    pub(crate) requested: usize,
     /// Files being read, from the config to the current one.
     pub(crate) chain: Vec<PathBuf>,
     /// Path of the current value.
-    pub(crate) way: Vec<Step>,
+    pub(crate) path: Vec<Step>,
 }
 
 /// An included file, and the location that names it.
-pub(crate) struct Included {
+pub(crate) struct IncludedFile {
     path: PathBuf,
     /// Key, as in `agents.$include`.
     key: String,
-    place: Option<Place>,
+    place: Option<SourceLocation>,
 }
 
-impl Included {
+impl IncludedFile {
     /// Returns a problem if one of these directories contains the file: an agent can write there.
-    pub(crate) fn refuse_in(&self, directories: &[PathBuf]) -> Option<Problem> {
+    pub(crate) fn refuse_in(&self, directories: &[PathBuf]) -> Option<ConfigProblem> {
         let directory = directory_of(&self.path, directories)?;
-        Some(Problem {
+        Some(ConfigProblem {
             path: self.key.clone(),
             place: self.place.clone(),
-            what: format!(
+            message: format!(
                 "names {}, which is in {}, where an agent can change it",
                 self.path.display(),
                 directory.display()
@@ -86,53 +86,55 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
-impl Include<'_> {
+impl IncludeResolver<'_> {
     /// Parses the text of the file at the end of the chain; an empty object if it is invalid.
-    pub(crate) fn read(&mut self, text: String) -> Node {
+    pub(crate) fn read(&mut self, text: String) -> TreeNode {
         let path = self.chain.last().cloned().unwrap_or_default();
         let file = self.files.add(&path, text);
         match tree::parse(self.files.text(file), file) {
             Ok(parsed) => {
-                for (way, spot) in parsed.repeated.into_iter().take(problem::MOST.saturating_sub(self.warnings.len())) {
-                    self.warnings.push(Problem {
-                        path: dotted(&[self.way.clone(), way].concat()),
-                        place: Some(self.files.place(spot)),
-                        what: "is there twice; the later one holds".to_owned(),
+                for (way, spot) in
+                    parsed.repeated.into_iter().take(problem::MAX_PROBLEMS.saturating_sub(self.warnings.len()))
+                {
+                    self.warnings.push(ConfigProblem {
+                        path: dotted(&[self.path.clone(), way].concat()),
+                        place: Some(self.files.location(spot)),
+                        message: "is defined twice; the last definition applies".to_owned(),
                         help: Some("remove one of them".to_owned()),
                     });
                 }
                 self.resolve(parsed.node)
             }
             Err(broken) => {
-                self.problems.push(Problem {
+                self.problems.push(ConfigProblem {
                     path: String::new(),
-                    place: Some(self.files.place(broken.spot)),
-                    what: broken.what,
+                    place: Some(self.files.location(broken.spot)),
+                    message: broken.what,
                     help: None,
                 });
-                Node { at: None, kind: Kind::Object(Vec::new()) }
+                TreeNode { at: None, kind: Kind::Object(Vec::new()) }
             }
         }
     }
 
-    fn resolve(&mut self, node: Node) -> Node {
+    fn resolve(&mut self, node: TreeNode) -> TreeNode {
         let kind = match node.kind {
             Kind::Object(members) => return self.object(node.at, members),
             Kind::Array(nodes) => {
                 let resolved = nodes.into_iter().enumerate().map(|(index, node)| {
-                    self.way.push(Step::Index(index));
+                    self.path.push(Step::Index(index));
                     let node = self.resolve(node);
-                    self.way.pop();
+                    self.path.pop();
                     node
                 });
                 Kind::Array(resolved.collect())
             }
             Kind::Scalar(value) => Kind::Scalar(value),
         };
-        Node { at: node.at, kind }
+        TreeNode { at: node.at, kind }
     }
 
-    fn object(&mut self, at: Option<Spot>, members: Vec<Member>) -> Node {
+    fn object(&mut self, at: Option<SourceOffset>, members: Vec<TreeMember>) -> TreeNode {
         let mut include = None;
         let mut own = Vec::with_capacity(members.len());
         for member in members {
@@ -140,12 +142,12 @@ impl Include<'_> {
                 include = Some(member.node);
                 continue;
             }
-            self.way.push(Step::Key(member.name.clone()));
-            own.push(Member { node: self.resolve(member.node), ..member });
-            self.way.pop();
+            self.path.push(Step::Key(member.name.clone()));
+            own.push(TreeMember { node: self.resolve(member.node), ..member });
+            self.path.pop();
         }
         let bare = own.is_empty();
-        let own = Node { at, kind: Kind::Object(own) };
+        let own = TreeNode { at, kind: Kind::Object(own) };
         let Some(include) = include else { return own };
         let Some(included) = self.included(&include) else { return own };
         if bare {
@@ -154,24 +156,28 @@ impl Include<'_> {
         match included.kind {
             Kind::Object(_) => included.merged(own),
             Kind::Array(_) | Kind::Scalar(_) => {
-                self.refuse(&include, "names a file that is no object, so the keys beside it have nowhere to go", None);
+                self.refuse(
+                    &include,
+                    "names a file that is not an object, so it cannot be merged with the other keys",
+                    None,
+                );
                 own
             }
         }
     }
 
     /// Returns the merged content of the named files.
-    fn included(&mut self, include: &Node) -> Option<Node> {
-        let names: Vec<(&Node, &str)> = match &include.kind {
+    fn included(&mut self, include: &TreeNode) -> Option<TreeNode> {
+        let names: Vec<(&TreeNode, &str)> = match &include.kind {
             Kind::Scalar(Value::String(name)) => vec![(include, name)],
             Kind::Array(nodes) => nodes.iter().filter_map(|node| Some((node, text(node)?))).collect(),
             Kind::Object(_) | Kind::Scalar(_) => Vec::new(),
         };
         let wanted = if let Kind::Array(nodes) = &include.kind { nodes.len() } else { 1 };
         if names.len() != wanted {
-            self.refuse(include, "must be the name of a file, or a list of names", None);
+            self.refuse(include, "must be a file name or a list of file names", None);
         }
-        let mut merged: Option<Node> = None;
+        let mut merged: Option<TreeNode> = None;
         for (node, name) in names {
             let Some(more) = self.file(node, name) else { continue };
             merged = Some(match merged {
@@ -182,8 +188,8 @@ impl Include<'_> {
         merged
     }
 
-    fn file(&mut self, node: &Node, name: &str) -> Option<Node> {
-        self.asked += 1;
+    fn file(&mut self, node: &TreeNode, name: &str) -> Option<TreeNode> {
+        self.requested += 1;
         let path = match self.find(name) {
             Ok(path) => path,
             Err((what, help)) => {
@@ -194,9 +200,9 @@ impl Include<'_> {
         if !self.watched.contains(&path) {
             self.watched.push(path.clone());
         }
-        let key = dotted(&[self.way.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat());
-        let place = node.at.map(|spot| self.files.place(spot));
-        self.included.push(Included { path: path.clone(), key, place });
+        let key = dotted(&[self.path.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat());
+        let place = node.at.map(|spot| self.files.location(spot));
+        self.included.push(IncludedFile { path: path.clone(), key, place });
         let text = match file::read(&path) {
             Ok(Some(bytes)) => file::text(bytes),
             Ok(None) => Err("does not exist".to_owned()),
@@ -219,16 +225,16 @@ impl Include<'_> {
 
     /// Returns the path of an included file, or why it must not be read, with advice.
     fn find(&self, name: &str) -> Result<PathBuf, (String, Option<&'static str>)> {
-        if name.is_empty() || name.contains('\0') || name.len() >= LONGEST {
-            return Err((format!("must name a file, in fewer than {LONGEST} bytes"), None));
+        if name.is_empty() || name.contains('\0') || name.len() >= MAX_NAME_BYTES {
+            return Err((format!("must be a file name of fewer than {MAX_NAME_BYTES} bytes"), None));
         }
-        if self.asked > MOST || self.files.size() > LARGEST {
-            return Err((format!("leads to more than {MOST} files, or to more than 32 MiB"), None));
+        if self.requested > MAX_INCLUDES || self.files.size() > MAX_TOTAL_BYTES {
+            return Err((format!("exceeds the limit of {MAX_INCLUDES} files or 32 MiB in total"), None));
         }
         let path = plain(&self.from().parent().unwrap_or(Path::new("")).join(name));
         if !self.is_allowed(&path) {
-            let what = format!("of {} names {name}, which is outside the config's folder", self.name(self.from()));
-            return Err((what, Some("move it there, or name its folder in HOMARD_INCLUDE_ROOTS")));
+            let what = format!("of {} names {name}, which is outside the config directory", self.name(self.from()));
+            return Err((what, Some("move the file there, or add its directory to HOMARD_INCLUDE_ROOTS")));
         }
         let links = || {
             let names: Vec<_> = self.chain.iter().chain([&path]).map(|file| self.name(file)).collect();
@@ -236,10 +242,10 @@ impl Include<'_> {
         };
         let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if self.chain.iter().any(|file| real(file) == real(&path)) {
-            return Err((format!("leads in a circle: {}", links()), None));
+            return Err((format!("creates an include cycle: {}", links()), None));
         }
-        if self.chain.len() > DEEPEST {
-            return Err((format!("goes more than {DEEPEST} files deep: {}", links()), None));
+        if self.chain.len() > MAX_DEPTH {
+            return Err((format!("is nested more than {MAX_DEPTH} files deep: {}", links()), None));
         }
         Ok(path)
     }
@@ -266,20 +272,20 @@ impl Include<'_> {
         self.files.name(file).display().to_string()
     }
 
-    fn refuse(&mut self, node: &Node, what: &str, help: Option<&str>) {
-        if self.problems.len() >= problem::MOST {
+    fn refuse(&mut self, node: &TreeNode, what: &str, help: Option<&str>) {
+        if self.problems.len() >= problem::MAX_PROBLEMS {
             return;
         }
-        self.problems.push(Problem {
-            path: dotted(&[self.way.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat()),
-            place: node.at.map(|spot| self.files.place(spot)),
-            what: what.to_owned(),
+        self.problems.push(ConfigProblem {
+            path: dotted(&[self.path.as_slice(), &[Step::Key(INCLUDE.to_owned())]].concat()),
+            place: node.at.map(|spot| self.files.location(spot)),
+            message: what.to_owned(),
             help: help.map(str::to_owned),
         });
     }
 }
 
-fn text(node: &Node) -> Option<&str> {
+fn text(node: &TreeNode) -> Option<&str> {
     match &node.kind {
         Kind::Scalar(Value::String(text)) => Some(text),
         Kind::Scalar(_) | Kind::Object(_) | Kind::Array(_) => None,
@@ -325,19 +331,19 @@ mod tests {
         let main = folder.path().join("config/main.json");
         let roots: Vec<_> = roots.iter().map(|root| folder.path().join(root)).collect();
         let (mut watched, mut problems, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
-        let node = Include {
+        let node = IncludeResolver {
             roots: &roots,
             files: &mut Files::new(&main),
             watched: &mut watched,
             included: &mut Vec::new(),
             problems: &mut problems,
             warnings: &mut warnings,
-            asked: 0,
+            requested: 0,
             chain: vec![main.clone()],
-            way: Vec::new(),
+            path: Vec::new(),
         }
         .read(fs::read_to_string(&main).unwrap());
-        let told = |problem: &Problem| problem.to_string().replace(folder.path().to_str().unwrap(), "");
+        let told = |problem: &ConfigProblem| problem.to_string().replace(folder.path().to_str().unwrap(), "");
         Got {
             value: node.value(),
             problems: problems.iter().map(told).collect(),
@@ -382,11 +388,11 @@ mod tests {
             got.problems,
             [
                 "line 2, column 16: a.$include of main.json names none.json, which does not exist",
-                "line 3, column 16: b.$include must be the name of a file, or a list of names",
-                "line 4, column 16: c.$include must be the name of a file, or a list of names",
-                "line 4, column 16: c.$include names a file that is no object, so the keys beside it have nowhere to go",
-                "line 5, column 16: d.$include must name a file, in fewer than 4096 bytes",
-                "line 6, column 16: e.$include of main.json names sub, which is a folder",
+                "line 3, column 16: b.$include must be a file name or a list of file names",
+                "line 4, column 16: c.$include must be a file name or a list of file names",
+                "line 4, column 16: c.$include names a file that is not an object, so it cannot be merged with the other keys",
+                "line 5, column 16: d.$include must be a file name of fewer than 4096 bytes",
+                "line 6, column 16: e.$include of main.json names sub, which is a directory",
                 "sub/bad.json, line 2, column 6: unexpected close brace",
             ]
         );
@@ -400,8 +406,8 @@ mod tests {
         ];
         let refused = |column, key, name| {
             format!(
-                "line 1, column {column}: {key}.$include of main.json names ../far/{name}, which is outside the config's \
-                 folder; move it there, or name its folder in HOMARD_INCLUDE_ROOTS"
+                "line 1, column {column}: {key}.$include of main.json names ../far/{name}, which is outside the \
+                 config directory; move the file there, or add its directory to HOMARD_INCLUDE_ROOTS"
             )
         };
         let got = include(&files, &[]);
@@ -426,10 +432,19 @@ mod tests {
         let files = &mut Files::new(&main);
         let (watched, included) = (&mut Vec::new(), &mut Vec::new());
         let (problems, warnings, chain) = (&mut Vec::new(), &mut Vec::new(), vec![main]);
-        let mut include =
-            Include { roots: &[], files, watched, included, problems, warnings, asked: 0, chain, way: Vec::new() };
+        let mut include = IncludeResolver {
+            roots: &[],
+            files,
+            watched,
+            included,
+            problems,
+            warnings,
+            requested: 0,
+            chain,
+            path: Vec::new(),
+        };
         assert_eq!(include.read("{$include: 'link.json'}".to_owned()).value(), json!({}));
-        assert_eq!(problems[0].what, "of main.json names link.json, which is outside the config's folder");
+        assert_eq!(problems[0].message, "of main.json names link.json, which is outside the config directory");
     }
 
     #[test]
@@ -441,7 +456,7 @@ mod tests {
         assert_eq!(got.value, json!({"b": {}, "x": 1}));
         assert_eq!(
             got.problems,
-            ["a.json, line 1, column 16: b.$include leads in a circle: main.json → a.json → main.json"]
+            ["a.json, line 1, column 16: b.$include creates an include cycle: main.json → a.json → main.json"]
         );
         let deep: Vec<_> = (1..=11)
             .map(|at| (format!("config/{at}.json"), format!("{{x{at}: 1, $include: '{}.json'}}", at + 1)))
@@ -452,7 +467,7 @@ mod tests {
         assert_eq!(
             got.problems,
             [format!(
-                "10.json, line 1, column 20: $include goes more than 10 files deep: main.json → {}",
+                "10.json, line 1, column 20: $include is nested more than 10 files deep: main.json → {}",
                 links.join(" → ")
             )]
         );
@@ -467,7 +482,7 @@ mod tests {
             .chain([("config/main.json".to_owned(), text(1)), ("config/10.json".to_owned(), "{}".to_owned())])
             .collect();
         let got = include(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), &[]);
-        assert!(got.problems[0].ends_with("$include leads to more than 256 files, or to more than 32 MiB"));
+        assert!(got.problems[0].ends_with("$include exceeds the limit of 256 files or 32 MiB in total"));
         assert!(got.problems.len() <= 50, "{}", got.problems.len());
     }
 }

@@ -6,8 +6,8 @@
 use crate::{
     file::Files,
     path::{Path, Step},
-    problem::{self, Problem},
-    tree::{Kind, Member, Node, dotted},
+    problem::{self, ConfigProblem},
+    tree::{Kind, TreeMember, TreeNode, dotted},
     variables::{SECTION, SHELL},
 };
 
@@ -16,14 +16,14 @@ const LIST: &str = include_str!("../data/openclaw-keys.txt");
 
 /// A known key: a slice of the list, because a tree of thousands of keys is not worth building for the few in a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known<'a> {
+struct KnownKey<'a> {
     /// Lines below it.
     list: &'a str,
     /// Indentation of its own keys among them.
     depth: usize,
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownKey<'a> {
     /// Returns the root of a list, without its leading comment.
     fn all(mut list: &'a str) -> Self {
         while let Some((_, rest)) = list.split_once('\n').filter(|(line, _)| line.starts_with('#')) {
@@ -32,7 +32,7 @@ impl<'a> Known<'a> {
         Self { list, depth: 0 }
     }
 
-    /// Returns its keys by name.
+    /// Returns the keys directly below it, each with its name.
     fn keys(self) -> impl Iterator<Item = (&'a str, Self)> {
         let depth = self.depth;
         let is_beneath = move |line: &&str| line.len() - line.trim_start_matches(' ').len() > depth;
@@ -77,46 +77,47 @@ impl<'a> Known<'a> {
 
 /// Unknown keys, and keys that only OpenClaw knows.
 #[derive(Default)]
-pub(crate) struct Unknown {
-    pub(crate) problems: Vec<Problem>,
-    pub(crate) warnings: Vec<Problem>,
+pub(crate) struct UnknownKeys {
+    pub(crate) problems: Vec<ConfigProblem>,
+    pub(crate) warnings: Vec<ConfigProblem>,
 }
 
 /// Finds keys that are not in the list of the sections.
-pub(crate) fn look(root: &Node, ours: &str, files: &Files) -> Unknown {
-    let mut look = Look { files, way: Vec::new(), unknown: Unknown::default() };
-    look.ours(root, Known::all(ours));
+pub(crate) fn look(root: &TreeNode, ours: &str, files: &Files) -> UnknownKeys {
+    let mut look = KeyScan { files, way: Vec::new(), unknown: UnknownKeys::default() };
+    look.check_known(root, KnownKey::all(ours));
     look.unknown
 }
 
 /// True if the list contains the key at a path, so that the sections read its value.
 pub(crate) fn is_known(path: &Path, list: &str) -> bool {
-    let known = path.steps().iter().try_fold(Known::all(list), |known, step| match step {
+    let known = path.steps().iter().try_fold(KnownKey::all(list), |known, step| match step {
         Step::Key(name) => known.key(name),
         Step::Index(_) => known.item(),
     });
     known.is_some()
 }
 
-struct Look<'a> {
+struct KeyScan<'a> {
     files: &'a Files,
     way: Vec<Step>,
-    unknown: Unknown,
+    unknown: UnknownKeys,
 }
 
-impl Look<'_> {
-    /// Checks a value that the sections know.
-    fn ours(&mut self, node: &Node, ours: Known<'_>) {
+impl KeyScan<'_> {
+    /// Checks the value of a key that the sections know. A key in it that only OpenClaw knows is a warning, any other
+    /// unknown key a problem.
+    fn check_known(&mut self, node: &TreeNode, ours: KnownKey<'_>) {
         match &node.kind {
             Kind::Object(members) if ours.has_names() || self.way.is_empty() => {
                 for member in members {
                     self.way.push(Step::Key(member.name.clone()));
                     match ours.get(&member.name).or_else(|| ours.get("*").filter(|_| !self.is_shell())) {
-                        Some(ours) => self.ours(&member.node, ours),
+                        Some(ours) => self.check_known(&member.node, ours),
                         // A hint for editors, of no meaning here.
                         None if self.way.len() == 1 && member.name == "$schema" => {}
                         None => match self.openclaws(0) {
-                            Some(key) => self.warn(member).theirs(&member.node, key),
+                            Some(key) => self.warn(member).check_foreign(&member.node, key),
                             None => self.refuse(member, Some(ours), self.openclaws(1)),
                         },
                     }
@@ -125,16 +126,16 @@ impl Look<'_> {
             }
             Kind::Array(nodes) => {
                 let Some(ours) = ours.get("[]") else { return };
-                self.items(nodes, |look, node| look.ours(node, ours));
+                self.items(nodes, |look, node| look.check_known(node, ours));
             }
             Kind::Object(_) | Kind::Scalar(_) => {}
         }
     }
 
-    /// Returns OpenClaw's key this many steps above the current one.
-    fn openclaws(&self, above: usize) -> Option<Known<'static>> {
+    /// Looks up the current path in OpenClaw's list, without its last `above` steps.
+    fn openclaws(&self, above: usize) -> Option<KnownKey<'static>> {
         let mut steps = self.way.iter().take(self.way.len() - above);
-        steps.try_fold(Known::all(LIST), |known, step| match step {
+        steps.try_fold(KnownKey::all(LIST), |known, step| match step {
             Step::Key(name) => known.key(name),
             Step::Index(_) => known.item(),
         })
@@ -145,14 +146,14 @@ impl Look<'_> {
         matches!(self.way.as_slice(), [Step::Key(section), Step::Key(key)] if section == SECTION && key == SHELL)
     }
 
-    /// Checks a value that only OpenClaw knows.
-    fn theirs(&mut self, node: &Node, theirs: Known<'_>) {
+    /// Checks the value of a key that only OpenClaw knows: keys in it that OpenClaw does not know either are problems.
+    fn check_foreign(&mut self, node: &TreeNode, theirs: KnownKey<'_>) {
         match &node.kind {
             Kind::Object(members) => {
                 for member in members {
                     self.way.push(Step::Key(member.name.clone()));
                     match theirs.key(&member.name) {
-                        Some(key) => self.theirs(&member.node, key),
+                        Some(key) => self.check_foreign(&member.node, key),
                         None => self.refuse(member, None, Some(theirs)),
                     }
                     self.way.pop();
@@ -160,13 +161,13 @@ impl Look<'_> {
             }
             Kind::Array(nodes) => {
                 let Some(key) = theirs.item() else { return };
-                self.items(nodes, |look, node| look.theirs(node, key));
+                self.items(nodes, |look, node| look.check_foreign(node, key));
             }
             Kind::Scalar(_) => {}
         }
     }
 
-    fn items(&mut self, nodes: &[Node], mut each: impl FnMut(&mut Self, &Node)) {
+    fn items(&mut self, nodes: &[TreeNode], mut each: impl FnMut(&mut Self, &TreeNode)) {
         for (index, node) in nodes.iter().enumerate() {
             self.way.push(Step::Index(index));
             each(self, node);
@@ -174,26 +175,26 @@ impl Look<'_> {
         }
     }
 
-    fn warn(&mut self, member: &Member) -> &mut Self {
-        if self.unknown.warnings.len() < problem::MOST {
-            let warning = self.problem(member, "is OpenClaw's and has no effect in Homard yet", None);
+    fn warn(&mut self, member: &TreeMember) -> &mut Self {
+        if self.unknown.warnings.len() < problem::MAX_PROBLEMS {
+            let warning = self.problem(member, "is an OpenClaw key that has no effect in Homard yet", None);
             self.unknown.warnings.push(warning);
         }
         self
     }
 
-    fn refuse(&mut self, member: &Member, ours: Option<Known<'_>>, theirs: Option<Known<'_>>) {
-        if self.unknown.problems.len() < problem::MOST {
-            let names = ours.into_iter().chain(theirs).flat_map(Known::names);
+    fn refuse(&mut self, member: &TreeMember, ours: Option<KnownKey<'_>>, theirs: Option<KnownKey<'_>>) {
+        if self.unknown.problems.len() < problem::MAX_PROBLEMS {
+            let names = ours.into_iter().chain(theirs).flat_map(KnownKey::names);
             let help = nearest(&member.name, names).map(|name| format!("did you mean {name:?}?"));
             let problem = self.problem(member, "is not a known key", help);
             self.unknown.problems.push(problem);
         }
     }
 
-    fn problem(&self, member: &Member, what: &str, help: Option<String>) -> Problem {
-        let place = member.at.map(|spot| self.files.place(spot));
-        Problem { path: dotted(&self.way), place, what: what.to_owned(), help }
+    fn problem(&self, member: &TreeMember, what: &str, help: Option<String>) -> ConfigProblem {
+        let place = member.at.map(|spot| self.files.location(spot));
+        ConfigProblem { path: dotted(&self.way), place, message: what.to_owned(), help }
     }
 }
 
@@ -236,8 +237,8 @@ mod tests {
 
     fn looked(tree: Value) -> (Vec<String>, Vec<String>) {
         let ours = "agents\n list\n  []\n   id\ngateway\n bind\n port\nnames\n *\n  x\n";
-        let unknown = look(&Node::placeless(tree), ours, &Files::new(Path::new("config.json")));
-        let told = |problems: &[Problem]| problems.iter().map(ToString::to_string).collect();
+        let unknown = look(&TreeNode::without_locations(tree), ours, &Files::new(Path::new("config.json")));
+        let told = |problems: &[ConfigProblem]| problems.iter().map(ToString::to_string).collect();
         (told(&unknown.problems), told(&unknown.warnings))
     }
 
@@ -283,29 +284,29 @@ mod tests {
             ]
         );
         let keys = ["browser", "agents.list[0].groupChat", "channels", "plugins"];
-        assert_eq!(warnings, keys.map(|key| format!("{key} is OpenClaw's and has no effect in Homard yet")));
+        assert_eq!(warnings, keys.map(|key| format!("{key} is an OpenClaw key that has no effect in Homard yet")));
     }
 
     #[test]
     fn the_list_is_a_tree() {
-        let list = Known::all("# a comment\n# and more\na\n *\n  x\n []\nb\n");
-        let names = |known: Known<'static>| known.keys().map(|(name, _)| name).collect::<Vec<_>>();
+        let list = KnownKey::all("# a comment\n# and more\na\n *\n  x\n []\nb\n");
+        let names = |known: KnownKey<'static>| known.keys().map(|(name, _)| name).collect::<Vec<_>>();
         let [a, b] = ["a", "b"].map(|name| list.key(name).unwrap());
         assert_eq!((names(list), names(a), names(b)), (vec!["a", "b"], vec!["*", "[]"], vec![]));
         assert_eq!((list.key("c"), list.key("x"), list.item()), (None, None, None));
         let free = a.key("whatever").unwrap();
         assert_eq!((names(free), a.names().count()), (vec!["x"], 0));
-        assert!([b, a.item().unwrap(), free.key("x").unwrap()].into_iter().all(Known::is_leaf));
+        assert!([b, a.item().unwrap(), free.key("x").unwrap()].into_iter().all(KnownKey::is_leaf));
     }
 
     /// Every line is a key that can be found at its position, so none is indented too far or ends the list.
     #[test]
     fn the_whole_list_can_be_walked() {
-        fn walk(known: Known<'_>) -> usize {
+        fn walk(known: KnownKey<'_>) -> usize {
             known.keys().map(|(_, key)| 1 + walk(key)).sum()
         }
         let lines = LIST.lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(walk(Known::all(LIST)), lines);
+        assert_eq!(walk(KnownKey::all(LIST)), lines);
         assert!(LIST.ends_with('\n'));
     }
 

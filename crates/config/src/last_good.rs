@@ -15,13 +15,13 @@ use serde_json::Value;
 use crate::{
     cross::Sections,
     file::{self, Files},
-    read::{Env, Loaded, read, sections},
-    tree::Node,
+    read::{LoadedConfig, ReadEnvironment, read, sections},
+    tree::TreeNode,
 };
 
 /// Source of a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Used {
+pub enum ConfigSource {
     /// The file, which is valid.
     File,
     /// The last valid copy, because the file is invalid.
@@ -39,19 +39,19 @@ pub struct SavedCopy {
 
 /// A config that may be used.
 #[derive(Debug, Clone)]
-pub struct Chosen<T> {
-    /// The config. With [`Used::LastGood`], the text, hash, files, problems and warnings are still those of the file.
-    pub loaded: Loaded<T>,
+pub struct UsableConfig<T> {
+    /// The config. With [`ConfigSource::LastGood`], the text, hash, files, problems and warnings are still those of the file.
+    pub loaded: LoadedConfig<T>,
     /// Source of the config.
-    pub used: Used,
+    pub used: ConfigSource,
 }
 
 fn copy(state_dir: &Path) -> PathBuf {
     state_dir.join("config.last-good.json")
 }
 
-/// Saves [`Loaded::source`] of a valid config, readable by its owner only. Writes only changes, and atomically.
-pub fn keep(state_dir: &Path, source: &Value) -> io::Result<()> {
+/// Saves [`LoadedConfig::source`] of a valid config, readable by its owner only. Writes only changes, and atomically.
+pub fn save(state_dir: &Path, source: &Value) -> io::Result<()> {
     let path = copy(state_dir);
     let text = format!("{source:#}\n");
     if fs::read(&path).is_ok_and(|before| before == text.as_bytes()) {
@@ -67,7 +67,7 @@ pub fn keep(state_dir: &Path, source: &Value) -> io::Result<()> {
 }
 
 /// Returns the saved copy, if there is a readable one.
-pub fn recall(state_dir: &Path) -> Option<Value> {
+pub fn load_saved(state_dir: &Path) -> Option<Value> {
     let bytes = file::read(&copy(state_dir)).ok()??;
     serde_json::from_slice(&bytes).ok().filter(Value::is_object)
 }
@@ -81,21 +81,23 @@ pub fn recall(state_dir: &Path) -> Option<Value> {
 pub fn read_or_last_good<T: Sections>(
     path: &Path,
     state_dir: &Path,
-    env: &Env<'_>,
-) -> Result<Chosen<T>, Box<Loaded<T>>> {
-    let loaded: Loaded<T> = read(path, env);
+    env: &ReadEnvironment<'_>,
+) -> Result<UsableConfig<T>, Box<LoadedConfig<T>>> {
+    let loaded: LoadedConfig<T> = read(path, env);
     if loaded.is_usable() {
-        return Ok(Chosen { loaded, used: Used::File });
+        return Ok(UsableConfig { loaded, used: ConfigSource::File });
     }
-    let good = recall(state_dir)
-        .map(|source| sections::<T>(Node::placeless(source), env, &Files::new(path)))
-        .filter(Loaded::is_usable);
-    let Some(Loaded { mut config, source, tree, variables, faults, .. }) = good else { return Err(Box::new(loaded)) };
+    let good = load_saved(state_dir)
+        .map(|source| sections::<T>(TreeNode::without_locations(source), env, &Files::new(path)))
+        .filter(LoadedConfig::is_usable);
+    let Some(LoadedConfig { mut config, source, tree, variables, faults, .. }) = good else {
+        return Err(Box::new(loaded));
+    };
     config.note_files(&loaded.files);
     let path = copy(state_dir);
     let saved_at = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
-    let loaded = Loaded { config, source, tree, variables, faults, ..loaded };
-    Ok(Chosen { loaded, used: Used::LastGood(SavedCopy { path, saved_at }) })
+    let loaded = LoadedConfig { config, source, tree, variables, faults, ..loaded };
+    Ok(UsableConfig { loaded, used: ConfigSource::LastGood(SavedCopy { path, saved_at }) })
 }
 
 #[cfg(test)]
@@ -117,18 +119,18 @@ mod tests {
 
     impl Sections for Config {}
 
-    fn choose(folder: &Path, text: &str) -> Result<Chosen<Config>, Box<Loaded<Config>>> {
+    fn choose(folder: &Path, text: &str) -> Result<UsableConfig<Config>, Box<LoadedConfig<Config>>> {
         let path = folder.join("config.json");
         fs::write(&path, text).unwrap();
         let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
-        read_or_last_good(&path, &folder.join("state"), &Env { variable: &variable, include_roots: &[] })
+        read_or_last_good(&path, &folder.join("state"), &ReadEnvironment { variable: &variable, include_roots: &[] })
     }
 
     #[test]
     fn a_valid_file_is_used_and_reading_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let chosen = choose(folder.path(), "{port: 1}").unwrap();
-        assert_eq!((chosen.used, chosen.loaded.config.port), (Used::File, Some(1)));
+        assert_eq!((chosen.used, chosen.loaded.config.port), (ConfigSource::File, Some(1)));
         assert!(!folder.path().join("state").exists());
     }
 
@@ -137,10 +139,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let good = choose(folder.path(), "{port: 1, token: '${KEY}'}").unwrap().loaded;
         let state = folder.path().join("state");
-        keep(&state, &good.source).unwrap();
-        let Chosen { loaded, used } = choose(folder.path(), "{port: 2, token: ").unwrap();
+        save(&state, &good.source).unwrap();
+        let UsableConfig { loaded, used } = choose(folder.path(), "{port: 2, token: ").unwrap();
         let saved_at = Some(fs::metadata(copy(&state)).unwrap().modified().unwrap());
-        assert_eq!(used, Used::LastGood(SavedCopy { path: copy(&state), saved_at }));
+        assert_eq!(used, ConfigSource::LastGood(SavedCopy { path: copy(&state), saved_at }));
         assert_eq!(loaded.config, Config { port: Some(1), token: Some("sk-1".to_owned()) });
         assert_eq!(loaded.source, json!({"port": 1, "token": "${KEY}"}));
         assert_eq!(loaded.text.as_deref(), Some("{port: 2, token: "));
@@ -158,7 +160,7 @@ mod tests {
         let wanted = ["line 1, column 8: port must be a whole number from 0 to 65535"];
         assert_eq!(problems(), wanted);
         // A copy that is no longer valid, or incomplete, is no better than the file.
-        keep(&state, &json!({"port": "y"})).unwrap();
+        save(&state, &json!({"port": "y"})).unwrap();
         assert_eq!(problems(), wanted);
         fs::write(copy(&state), "{\"port\":").unwrap();
         assert_eq!(problems(), wanted);
@@ -168,15 +170,15 @@ mod tests {
     fn the_copy_is_private_and_written_only_when_it_changed() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        assert_eq!(recall(&state), None);
-        keep(&state, &json!({"a": "${KEY}"})).unwrap();
+        assert_eq!(load_saved(&state), None);
+        save(&state, &json!({"a": "${KEY}"})).unwrap();
         let file = fs::metadata(copy(&state)).unwrap();
         assert_eq!(file.permissions().mode() & 0o777, 0o600);
-        keep(&state, &json!({"a": "${KEY}"})).unwrap();
+        save(&state, &json!({"a": "${KEY}"})).unwrap();
         assert_eq!(fs::metadata(copy(&state)).unwrap().ino(), file.ino());
         assert_eq!(fs::read_to_string(copy(&state)).unwrap(), "{\n  \"a\": \"${KEY}\"\n}\n");
-        keep(&state, &json!({"b": 1})).unwrap();
-        assert_eq!(recall(&state), Some(json!({"b": 1})));
+        save(&state, &json!({"b": 1})).unwrap();
+        assert_eq!(load_saved(&state), Some(json!({"b": 1})));
         assert_eq!(fs::read_dir(&state).unwrap().count(), 1);
     }
 }

@@ -6,7 +6,7 @@ use std::{iter, mem};
 
 /// Items of a list, or members of an object, and the text between them.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct SourceLayout {
     pub(crate) items: Vec<String>,
     /// Text before each item, and after the last: always one more than there are items.
     gaps: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Layout {
 
 /// Style of new lines.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lines<'a> {
+pub(crate) struct LineStyle<'a> {
     /// Line break.
     pub(crate) end: &'a str,
     /// Indentation of the line of the bracket.
@@ -23,7 +23,7 @@ pub(crate) struct Lines<'a> {
     pub(crate) inner: &'a str,
 }
 
-impl Layout {
+impl SourceLayout {
     /// Creates the layout of a text without its brackets, with the ranges of the items.
     pub(crate) fn new(text: &str, items: impl Iterator<Item = (usize, usize)>) -> Self {
         let mut layout = Self { items: Vec::new(), gaps: Vec::new() };
@@ -65,7 +65,7 @@ impl Layout {
     }
 
     /// Inserts an item before the one at `at`, or at the end. With `lines` it gets a line of its own.
-    pub(crate) fn insert(&mut self, at: usize, item: String, lines: Option<Lines<'_>>) {
+    pub(crate) fn insert(&mut self, at: usize, item: String, lines: Option<LineStyle<'_>>) {
         let begins_line = self.indent(at).is_some();
         let gap = mem::take(&mut self.gaps[at]);
         let own_line = lines.map(|lines| format!("{}{}", lines.end, lines.inner));
@@ -74,14 +74,14 @@ impl Layout {
                 Some(comma) => (&gap[..=comma], &gap[comma + 1..], ","),
                 None => (",", gap.as_str(), ""),
             };
-            let (remarks, rest) = rest.split_at(remarks(rest));
+            let (remarks, rest) = rest.split_at(comments_end(rest));
             let is_tight = at < self.items.len() && rest.is_empty();
             let space = if is_tight { " " } else { "" };
             (format!("{comma}{remarks}{}", own_line.as_deref().unwrap_or(" ")), format!("{again}{space}{rest}"))
         } else if self.items.is_empty() {
-            alone(&gap, lines)
+            around_only_item(&gap, lines)
         } else if let Some(own_line) = own_line.filter(|_| begins_line) {
-            let (remarks, rest) = gap.split_at(remarks(&gap));
+            let (remarks, rest) = gap.split_at(comments_end(&gap));
             (format!("{remarks}{own_line}"), format!(",{rest}"))
         } else {
             (gap, ", ".to_owned())
@@ -113,15 +113,15 @@ fn is_space(char: char) -> bool {
 }
 
 /// Returns the text before and after the only item of a container that was empty.
-fn alone(gap: &str, lines: Option<Lines<'_>>) -> (String, String) {
+fn around_only_item(gap: &str, lines: Option<LineStyle<'_>>) -> (String, String) {
     let text = gap.trim_end_matches(is_space);
     let body = without_newline(text);
     match lines {
-        Some(Lines { end, outer, inner }) if gap.trim().is_empty() => {
+        Some(LineStyle { end, outer, inner }) if gap.trim().is_empty() => {
             (format!("{end}{inner}"), format!("{end}{outer}"))
         }
         None if gap.trim().is_empty() => (String::new(), String::new()),
-        Some(Lines { end, inner, .. }) => (format!("{body}{end}{inner}"), gap[body.len()..].to_owned()),
+        Some(LineStyle { end, inner, .. }) => (format!("{body}{end}{inner}"), gap[body.len()..].to_owned()),
         None => (format!("{text} "), gap[text.len()..].to_owned()),
     }
 }
@@ -134,7 +134,7 @@ fn join(before: &str, after: &str, is_last: bool) -> String {
     let ends_line = right.starts_with(NEWLINES);
     let closes = is_last && right.is_empty();
     let line = without_newline(left);
-    if begins_line && ends_in_remark(line) {
+    if begins_line && ends_in_comment(line) {
         // The following text must not become a part of the comment.
         if ends_line { format!("{line}{right}") } else { format!("{before}{right}") }
     } else if begins_line && (ends_line || closes) {
@@ -162,7 +162,7 @@ fn comma(gap: &str) -> Option<usize> {
 }
 
 /// True if a gap ends with a line comment.
-fn ends_in_remark(gap: &str) -> bool {
+fn ends_in_comment(gap: &str) -> bool {
     pieces(gap).last().is_some_and(|(_, piece)| piece.starts_with("//"))
 }
 
@@ -178,7 +178,7 @@ fn pieces(gap: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Returns the end of the comments on the first line of a gap.
-fn remarks(gap: &str) -> usize {
+fn comments_end(gap: &str) -> usize {
     let mut end = 0;
     loop {
         let rest = gap[end..].trim_start_matches(is_space);

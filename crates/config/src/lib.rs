@@ -23,8 +23,8 @@ pub mod redact;
 mod rewrite;
 pub mod write;
 
-pub use cross::{Findings, FoundFault, Sections};
+pub use cross::{Findings, PartFault, Sections};
 pub use known::nearest;
-pub use last_good::{Chosen, SavedCopy, Used, read_or_last_good};
-pub use problem::{Fault, Place, Problem};
-pub use read::{Env, Loaded, read, read_text};
+pub use last_good::{ConfigSource, SavedCopy, UsableConfig, read_or_last_good};
+pub use problem::{ConfigFault, ConfigProblem, SourceLocation};
+pub use read::{LoadedConfig, ReadEnvironment, read, read_text};

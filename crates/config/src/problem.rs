@@ -3,11 +3,11 @@
 use std::{fmt, path::PathBuf};
 
 /// Maximum number of problems of one kind: after fixing that many, the user runs the check again anyway.
-pub(crate) const MOST: usize = 50;
+pub(crate) const MAX_PROBLEMS: usize = 50;
 
 /// Location in a file, counted from one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourceLocation {
     /// Included file, relative to the config's folder if it is there; `None` for the config file itself.
     pub file: Option<PathBuf>,
     /// Line.
@@ -16,7 +16,7 @@ pub struct Place {
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
             write!(f, "{}, ", file.display())?;
@@ -27,13 +27,13 @@ impl fmt::Display for Place {
 
 /// A problem or warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Key, as in `agents.list[0].id`; empty for the file as a whole.
     pub path: String,
     /// Location, if known.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// Predicate: `must be a list`. A complete sentence if the path is empty.
-    pub what: String,
+    pub message: String,
     /// Advice, if there is any.
     pub help: Option<String>,
 }
@@ -41,34 +41,34 @@ pub struct Problem {
 /// Something that prevents a part of a config from running, or all of it, although the file is valid: an unset
 /// variable, a dangling reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     /// Part that cannot run because of it; `None` for everything.
     pub part: Option<crate::path::Path>,
     /// The problem.
-    pub problem: Problem,
+    pub problem: ConfigProblem,
 }
 
-impl Fault {
+impl ConfigFault {
     /// True if this is the same fault, wherever it is written.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.problem.path, &self.problem.what) == (&other.problem.path, &other.problem.what)
+        (&self.problem.path, &self.problem.message) == (&other.problem.path, &other.problem.message)
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ConfigFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.problem.fmt(f)
     }
 }
 
-impl Problem {
+impl ConfigProblem {
     /// Sorts by location; problems without one come first.
     pub(crate) fn sort(problems: &mut [Self]) {
         problems.sort_by(|one, other| one.place.cmp(&other.place));
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(place) = &self.place {
             write!(f, "{place}: ")?;
@@ -76,7 +76,7 @@ impl fmt::Display for Problem {
         if !self.path.is_empty() {
             write!(f, "{} ", self.path)?;
         }
-        f.write_str(&self.what)?;
+        f.write_str(&self.message)?;
         match &self.help {
             Some(help) => write!(f, "; {help}"),
             None => Ok(()),
@@ -90,24 +90,24 @@ mod tests {
 
     #[test]
     fn a_problem_names_its_place_its_key_and_the_way_out() {
-        let mut problem = Problem {
+        let mut problem = ConfigProblem {
             path: "gateway.prot".to_owned(),
-            place: Some(Place { file: None, line: 2, column: 19 }),
-            what: "is not a known key".to_owned(),
+            place: Some(SourceLocation { file: None, line: 2, column: 19 }),
+            message: "is not a known key".to_owned(),
             help: Some("did you mean \"port\"?".to_owned()),
         };
         assert_eq!(problem.to_string(), "line 2, column 19: gateway.prot is not a known key; did you mean \"port\"?");
-        problem.place = Some(Place { file: Some("more/a.json".into()), line: 1, column: 1 });
+        problem.place = Some(SourceLocation { file: Some("more/a.json".into()), line: 1, column: 1 });
         problem.help = None;
         assert_eq!(problem.to_string(), "more/a.json, line 1, column 1: gateway.prot is not a known key");
     }
 
     #[test]
     fn problems_are_told_in_the_order_of_the_files() {
-        let at = |place| Problem { path: String::new(), place, what: String::new(), help: None };
-        let place = |file: Option<&str>, line| Some(Place { file: file.map(PathBuf::from), line, column: 1 });
+        let at = |place| ConfigProblem { path: String::new(), place, message: String::new(), help: None };
+        let place = |file: Option<&str>, line| Some(SourceLocation { file: file.map(PathBuf::from), line, column: 1 });
         let mut problems = [place(Some("a"), 1), place(None, 2), None, place(None, 1)].map(at);
-        Problem::sort(&mut problems);
+        ConfigProblem::sort(&mut problems);
         assert_eq!(problems, [None, place(None, 1), place(None, 2), place(Some("a"), 1)].map(at));
     }
 }

@@ -11,34 +11,34 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    check::{Checked, check},
-    cross::{FoundFault, Sections, placed},
+    check::{CheckedSections, check},
+    cross::{PartFault, Sections, with_locations},
     file::{self, Files},
-    include::{self, Include},
+    include::{self, IncludeResolver},
     known, path,
-    problem::{self, Fault, Problem},
-    tree::{Kind, Node, OPTIONS, without},
+    problem::{self, ConfigFault, ConfigProblem},
+    tree::{Kind, OPTIONS, TreeNode, without},
     variables,
 };
 
 /// Environment in which the config is read.
 #[derive(Clone, Copy)]
-pub struct Env<'a> {
+pub struct ReadEnvironment<'a> {
     /// Environment variables.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// Folders in addition to the config's own from which it may include files.
     pub include_roots: &'a [PathBuf],
 }
 
-impl fmt::Debug for Env<'_> {
+impl fmt::Debug for ReadEnvironment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Env").field("include_roots", &self.include_roots).finish_non_exhaustive()
+        f.debug_struct("ReadEnvironment").field("include_roots", &self.include_roots).finish_non_exhaustive()
     }
 }
 
 /// A config that was read. Its values may be secrets, so debug output omits them.
 #[derive(Clone)]
-pub struct Loaded<T> {
+pub struct LoadedConfig<T> {
     /// Sections, without invalid values.
     pub config: T,
     /// All files merged, variables not substituted.
@@ -54,14 +54,14 @@ pub struct Loaded<T> {
     /// Variables that the `env` section adds to the environment.
     pub variables: BTreeMap<String, String>,
     /// Why the config cannot be used.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
     /// Why parts of it, or all of it, cannot run. Such parts are not in `config`.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ConfigFault>,
     /// Warnings; the config may still be valid.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
 }
 
-impl<T> Loaded<T> {
+impl<T> LoadedConfig<T> {
     /// True if there are neither problems nor faults.
     pub fn is_valid(&self) -> bool {
         self.is_usable() && self.faults.is_empty()
@@ -79,17 +79,17 @@ impl<T> Loaded<T> {
     }
 
     /// Returns all problems and faults, in the order of the files.
-    pub fn wrong(&self) -> Vec<Problem> {
+    pub fn all_problems(&self) -> Vec<ConfigProblem> {
         let faults = self.faults.iter().map(|fault| &fault.problem);
         let mut wrong: Vec<_> = self.problems.iter().chain(faults).cloned().collect();
-        Problem::sort(&mut wrong);
+        ConfigProblem::sort(&mut wrong);
         wrong
     }
 }
 
-impl<T> fmt::Debug for Loaded<T> {
+impl<T> fmt::Debug for LoadedConfig<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loaded")
+        f.debug_struct("LoadedConfig")
             .field("hash", &self.hash)
             .field("files", &self.files)
             .field("variables", &self.variables.keys())
@@ -101,92 +101,96 @@ impl<T> fmt::Debug for Loaded<T> {
 }
 
 /// Reads the config file; a missing one is an empty config. Writes nothing.
-pub fn read<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
+pub fn read<T: Sections>(path: &Path, env: &ReadEnvironment<'_>) -> LoadedConfig<T> {
     match file::read(path) {
         Ok(Some(bytes)) => read_bytes(path, bytes, env),
-        Ok(None) => nothing(path, env),
-        Err(why) => Loaded { problems: vec![whole(format!("the file {why}"))], ..nothing(path, env) },
+        Ok(None) => empty_config(path, env),
+        Err(why) => {
+            LoadedConfig { problems: vec![whole_file_problem(format!("the file {why}"))], ..empty_config(path, env) }
+        }
     }
 }
 
 /// Reads a text as if it were the config file, to validate it before it is written.
-pub fn read_text<T: Sections>(path: &Path, text: &str, env: &Env<'_>) -> Loaded<T> {
+pub fn read_text<T: Sections>(path: &Path, text: &str, env: &ReadEnvironment<'_>) -> LoadedConfig<T> {
     read_bytes(path, text.as_bytes().to_vec(), env)
 }
 
 /// Returns the config of a missing file.
-fn nothing<T: Sections>(path: &Path, env: &Env<'_>) -> Loaded<T> {
-    let empty = Node::placeless(Value::Object(Map::new()));
-    Loaded { hash: hash(&[]), files: vec![path.to_owned()], ..sections(empty, env, &Files::new(path)) }
+fn empty_config<T: Sections>(path: &Path, env: &ReadEnvironment<'_>) -> LoadedConfig<T> {
+    let empty = TreeNode::without_locations(Value::Object(Map::new()));
+    LoadedConfig { hash: hash(&[]), files: vec![path.to_owned()], ..sections(empty, env, &Files::new(path)) }
 }
 
-fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &Env<'_>) -> Loaded<T> {
+fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &ReadEnvironment<'_>) -> LoadedConfig<T> {
     let hash = hash(&bytes);
     let raw = String::from_utf8(bytes.clone()).ok();
     let mut files = Files::new(path);
     let (mut watched, mut included) = (vec![path.to_owned()], Vec::new());
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     let text = file::text(bytes).unwrap_or_else(|why| {
-        problems.push(whole(format!("the file {why}")));
+        problems.push(whole_file_problem(format!("the file {why}")));
         "{}".to_owned()
     });
     if has_no_value(&text) {
         // More likely a truncated file than a wish to have no settings.
-        let help = Some("write {} for a config that says nothing".to_owned());
-        problems.push(Problem { help, ..whole("the file is empty".to_owned()) });
+        let help = Some("write {} for an empty config".to_owned());
+        problems.push(ConfigProblem { help, ..whole_file_problem("the file is empty".to_owned()) });
     }
-    let mut node = Include {
+    let mut node = IncludeResolver {
         roots: env.include_roots,
         files: &mut files,
         watched: &mut watched,
         included: &mut included,
         problems: &mut problems,
         warnings: &mut warnings,
-        asked: 0,
+        requested: 0,
         chain: vec![path.to_owned()],
-        way: Vec::new(),
+        path: Vec::new(),
     }
     .read(text);
     if !matches!(node.kind, Kind::Object(_)) {
-        let place = node.at.map(|spot| files.place(spot));
-        problems.push(Problem { place, ..whole("the whole file must be an object".to_owned()) });
-        node = Node::placeless(Value::Object(Map::new()));
+        let place = node.at.map(|spot| files.location(spot));
+        problems.push(ConfigProblem { place, ..whole_file_problem("the whole file must be an object".to_owned()) });
+        node = TreeNode::without_locations(Value::Object(Map::new()));
     }
     let read = sections::<T>(node, env, &files);
     problems.extend(read.problems);
     if !included.is_empty() {
         let directories = read.config.agent_directories();
-        problems.extend(included.iter().filter_map(|file| file.refuse_in(&directories)).take(problem::MOST));
+        problems.extend(included.iter().filter_map(|file| file.refuse_in(&directories)).take(problem::MAX_PROBLEMS));
     }
     warnings.extend(read.warnings);
-    Problem::sort(&mut problems);
-    Problem::sort(&mut warnings);
+    ConfigProblem::sort(&mut problems);
+    ConfigProblem::sort(&mut warnings);
     let mut config = read.config;
     config.note_files(&watched);
-    Loaded { config, text: raw, hash, files: watched, problems, warnings, ..read }
+    LoadedConfig { config, text: raw, hash, files: watched, problems, warnings, ..read }
 }
 
 /// Reads the sections of a merged tree, whatever its source.
-pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files) -> Loaded<T> {
+pub(crate) fn sections<T: Sections>(mut node: TreeNode, env: &ReadEnvironment<'_>, files: &Files) -> LoadedConfig<T> {
     let source = node.value();
-    let filled = variables::fill(&mut node, env.variable, files);
+    let filled = variables::substitute_all(&mut node, env.variable, files);
     let tree = node.value();
-    let place = |way: &[_]| node.find(way)?.at.map(|spot| files.place(spot));
-    let Checked { mut config, problems: unfit, gone } = check::<T>(&tree, filled.unfilled.clone(), &place);
+    let place = |way: &[_]| node.find(way)?.at.map(|spot| files.location(spot));
+    let CheckedSections { mut config, problems: unfit, omitted: gone } =
+        check::<T>(&tree, filled.unfilled.clone(), &place);
     let (mut faults, needless) = faults::<T>(filled.unset);
     for fault in &faults {
         if let Some(part) = &fault.part {
-            config.put_out_of_use(part, &fault.problem);
+            config.disable_part(part, &fault.problem);
         }
     }
     let found = config.cross_check();
-    let [crossed, warnings] = [found.problems, found.warnings].map(|found| placed(found, (&tree, &gone), &place));
-    faults.extend(found.faults.into_iter().flat_map(|FoundFault { part, path, what }| {
-        let problems = placed(vec![(path, what)], (&tree, &gone), &place);
-        problems.into_iter().map(move |problem| Fault { part: Some(part.clone()), problem })
+    let [crossed, warnings] =
+        [found.problems, found.warnings].map(|found| with_locations(found, (&tree, &gone), &place));
+    faults.extend(found.faults.into_iter().flat_map(|PartFault { part, path, what }| {
+        let problems = with_locations(vec![(path, what)], (&tree, &gone), &place);
+        problems.into_iter().map(move |problem| ConfigFault { part: Some(part.clone()), problem })
     }));
     let unknown = known::look(&node, &T::keys(), files);
-    Loaded {
+    LoadedConfig {
         config,
         source,
         tree: without(&tree, &filled.unfilled),
@@ -201,10 +205,10 @@ pub(crate) fn sections<T: Sections>(mut node: Node, env: &Env<'_>, files: &Files
 }
 
 /// Classifies unset variables: a fault if a section needs one, a warning if only keys without an effect do.
-fn faults<T: Sections>(unset: Vec<(path::Path, Problem)>) -> (Vec<Fault>, Vec<Problem>) {
+fn faults<T: Sections>(unset: Vec<(path::Path, ConfigProblem)>) -> (Vec<ConfigFault>, Vec<ConfigProblem>) {
     let keys = T::keys();
     let (ours, theirs): (Vec<_>, Vec<_>) = unset.into_iter().partition(|(path, _)| known::is_known(path, &keys));
-    let fault = |(path, problem): (path::Path, Problem)| Fault { part: T::part_of(&path), problem };
+    let fault = |(path, problem): (path::Path, ConfigProblem)| ConfigFault { part: T::part_of(&path), problem };
     (ours.into_iter().map(fault).collect(), theirs.into_iter().map(|(_, problem)| problem).collect())
 }
 
@@ -217,8 +221,8 @@ fn has_no_value(text: &str) -> bool {
     parse_to_ast(text, &CollectOptions::default(), &OPTIONS).is_ok_and(|parsed| parsed.value.is_none())
 }
 
-fn whole(what: String) -> Problem {
-    Problem { path: String::new(), place: None, what, help: None }
+fn whole_file_problem(what: String) -> ConfigProblem {
+    ConfigProblem { path: String::new(), place: None, message: what, help: None }
 }
 
 #[cfg(test)]
@@ -255,7 +259,7 @@ mod tests {
             (path.starts_with(&channels) && path.steps().len() > 1).then(|| path.first(2))
         }
 
-        fn put_out_of_use(&mut self, part: &path::Path, why: &Problem) {
+        fn disable_part(&mut self, part: &path::Path, why: &ConfigProblem) {
             for (name, channel) in &mut self.channels {
                 if *part == path::Path::root().key("channels").key(name) {
                     channel.why = Some(why.to_string());
@@ -284,12 +288,12 @@ mod tests {
 
     const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-    fn read_with(path: &Path) -> Loaded<Config> {
+    fn read_with(path: &Path) -> LoadedConfig<Config> {
         let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
-        read(path, &Env { variable: &variable, include_roots: &[] })
+        read(path, &ReadEnvironment { variable: &variable, include_roots: &[] })
     }
 
-    fn told(problems: &[Problem]) -> Vec<String> {
+    fn told(problems: &[ConfigProblem]) -> Vec<String> {
         problems.iter().map(ToString::to_string).collect()
     }
 
@@ -310,7 +314,7 @@ mod tests {
         assert_eq!(loaded.files, [path, folder.path().join("more.json")]);
         assert_eq!(loaded.variables, BTreeMap::from([("NEW".to_owned(), "n3w".to_owned())]));
         assert_eq!(
-            told(&loaded.wrong()),
+            told(&loaded.all_problems()),
             [
                 "line 1, column 51: list[0] needs the environment variable UNSET, which is not set",
                 "line 1, column 77: $include of config.json names more.json, which does not exist",
@@ -322,14 +326,14 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_set_puts_out_of_use_what_needs_it() {
-        let env = Env { variable: &|_| None, include_roots: &[] };
+        let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
         let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
         let loaded = read("{channels: {a: {key: '${UNSET}'}, b: {key: 'k'}}}");
         assert!(loaded.is_usable() && !loaded.is_valid());
         let part = path::Path::root().key("channels").key("a");
         let why = "line 1, column 22: channels.a.key needs the environment variable UNSET, which is not set";
         assert_eq!(loaded.faults.iter().map(|fault| fault.part.clone()).collect::<Vec<_>>(), [Some(part)]);
-        assert_eq!(told(&loaded.wrong()), [why]);
+        assert_eq!(told(&loaded.all_problems()), [why]);
         let channels = &loaded.config.channels;
         assert_eq!((channels["a"].why.as_deref(), &channels["a"].key, &channels["b"].why), (Some(why), &None, &None));
         // An unset value that belongs to no part prevents everything from running.
@@ -358,11 +362,7 @@ mod tests {
         for text in ["", " \n", "\u{feff}", "// {token: 't'}\n/* none */"] {
             fs::write(&path, text).unwrap();
             let loaded = read_with(&path);
-            assert_eq!(
-                told(&loaded.problems),
-                ["the file is empty; write {} for a config that says nothing"],
-                "{text:?}"
-            );
+            assert_eq!(told(&loaded.problems), ["the file is empty; write {} for an empty config"], "{text:?}");
             assert_eq!((loaded.text.as_deref(), loaded.config), (Some(text), Config::default()));
         }
         fs::write(&path, "{} // none").unwrap();
@@ -373,7 +373,7 @@ mod tests {
     fn a_file_that_cannot_be_read_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         let loaded = read_with(folder.path());
-        assert_eq!(told(&loaded.problems), ["the file is a folder"]);
+        assert_eq!(told(&loaded.problems), ["the file is a directory"]);
         assert_eq!((loaded.text, loaded.hash.as_str()), (None, NOTHING));
         let circle = folder.path().join("circle");
         std::os::unix::fs::symlink("circle", &circle).unwrap();
@@ -382,7 +382,7 @@ mod tests {
         let binary = folder.path().join("binary");
         fs::write(&binary, b"{}\xff").unwrap();
         let loaded = read_with(&binary);
-        assert_eq!(told(&loaded.problems), ["the file is not UTF-8 text: byte 3 cannot be read"]);
+        assert_eq!(told(&loaded.problems), ["the file is not valid UTF-8: byte 3 is invalid"]);
         assert_eq!((loaded.text, loaded.config), (None, Config::default()));
     }
 
@@ -390,8 +390,9 @@ mod tests {
     fn a_text_can_be_read_before_it_is_written() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("more.json"), "{list: [1]}").unwrap();
-        let env = Env { variable: &|_| None, include_roots: &[] };
-        let loaded: Loaded<Config> = read_text(&folder.path().join("config.json"), "{$include: 'more.json'}", &env);
+        let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
+        let loaded: LoadedConfig<Config> =
+            read_text(&folder.path().join("config.json"), "{$include: 'more.json'}", &env);
         assert_eq!((loaded.config.list, loaded.problems), (vec![1], vec![]));
     }
 
@@ -427,7 +428,7 @@ mod tests {
 
     #[test]
     fn what_shows_between_values_has_its_place() {
-        let env = Env { variable: &|_| None, include_roots: &[] };
+        let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
         let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
         let loaded = read("{token: 't',\n list: [1,\n 3, 2]}");
         assert_eq!(told(&loaded.problems), ["line 3, column 5: list[2] must rise"]);
@@ -435,7 +436,7 @@ mod tests {
         // Omitted values still count for locations, and cause no further problems.
         let loaded = read("{list: [1, 'x', '${UNSET}', 0]}");
         assert_eq!(
-            told(&loaded.wrong()),
+            told(&loaded.all_problems()),
             [
                 "line 1, column 12: list[1] must be a whole number from 0 to 255",
                 "line 1, column 17: list[2] needs the environment variable UNSET, which is not set",

@@ -18,13 +18,13 @@ pub const REDACTED: &str = "__OPENCLAW_REDACTED__";
 
 /// What the names on the path of a value say about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SecretContext {
     /// Nothing.
     Open,
     /// It is a secret.
     Secret,
     /// It is an object whose values are all secrets, like the environment variables of a program.
-    Bag,
+    AllValues,
     /// If it is a list, its items are secrets.
     List,
     /// It contains login data.
@@ -35,7 +35,7 @@ enum Place {
 
 /// Returns a copy with the sentinel in place of every secret. References such as `${NAME}` are not secrets.
 pub fn redact(value: &Value) -> Value {
-    hide(value, Place::Open)
+    hide(value, SecretContext::Open)
 }
 
 /// Replaces every secret in the text by the sentinel, also where a comment repeats one; everything else stays byte for
@@ -45,10 +45,10 @@ pub fn redact_text(text: &str) -> String {
     let (mark, text) = text.split_at(if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
     let options = CollectOptions { comments: CommentCollectionStrategy::Separate, ..CollectOptions::default() };
     let Ok(parsed) = parse_to_ast(text, &options, &OPTIONS) else { return String::new() };
-    let found = parsed.value.as_ref().map(|root| secrets(root, Place::Open)).unwrap_or_default();
+    let found = parsed.value.as_ref().map(|root| secrets(root, SecretContext::Open)).unwrap_or_default();
     let known = spellings(&found, text);
     let mut hidden: BTreeMap<usize, (usize, String)> = BTreeMap::new();
-    for Secret { range, .. } in &found {
+    for FoundSecret { range, .. } in &found {
         let quote = if text[range.start..].starts_with('\'') { '\'' } else { '"' };
         hidden.insert(range.start, (range.end, format!("{quote}{REDACTED}{quote}")));
     }
@@ -68,20 +68,20 @@ pub fn redact_text(text: &str) -> String {
 }
 
 /// A secret of a text: its range and its value.
-struct Secret {
+struct FoundSecret {
     range: Range,
     value: String,
 }
 
 /// Minimum length; a shorter text occurs in many comments by chance, and is no protection anyway.
-const SHORTEST: usize = 4;
+const MIN_SECRET_CHARS: usize = 4;
 
 /// Returns the spellings of secrets in comments, longest first because one may be a prefix of another.
-fn spellings(found: &[Secret], text: &str) -> Vec<String> {
+fn spellings(found: &[FoundSecret], text: &str) -> Vec<String> {
     let written = found.iter().map(|secret| text[secret.range.start..secret.range.end].trim_matches(['"', '\'']));
     let mut all: Vec<String> =
         written.map(str::to_owned).chain(found.iter().map(|found| found.value.clone())).collect();
-    all.retain(|secret| secret.chars().count() >= SHORTEST);
+    all.retain(|secret| secret.chars().count() >= MIN_SECRET_CHARS);
     all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     all.dedup();
     all
@@ -92,38 +92,38 @@ fn spellings(found: &[Secret], text: &str) -> Vec<String> {
 /// redacted value, else by their position.
 pub fn restore(new: &mut Value, old: &Value) -> Result<(), Vec<Path>> {
     let mut unknown = Vec::new();
-    refill(new, Some(old), Place::Open, (&Path::root(), &mut unknown));
+    refill(new, Some(old), SecretContext::Open, (&Path::root(), &mut unknown));
     if unknown.is_empty() { Ok(()) } else { Err(unknown) }
 }
 
 /// True if a key of the reference, as in `models.providers.*.apiKey`, is a secret.
 pub(crate) fn is_secret_key(key: &str) -> bool {
-    let place = key.split('.').fold(Place::Open, |place, name| {
+    let place = key.split('.').fold(SecretContext::Open, |place, name| {
         let plain = name.trim_end_matches("[]");
         (0..name[plain.len()..].len() / 2).fold(place.member(plain), |place, _| place.item())
     });
-    place == Place::Secret
+    place == SecretContext::Secret
 }
 
-impl Place {
+impl SecretContext {
     /// Returns the place of a member of this object.
     fn member(self, name: &str) -> Self {
         match self {
-            Self::Bag if name == "vars" => Self::Bag,
-            Self::Bag if name == "shellEnv" => Self::Open,
-            Self::Bag => Self::Secret,
+            Self::AllValues if name == "vars" => Self::AllValues,
+            Self::AllValues if name == "shellEnv" => Self::Open,
+            Self::AllValues => Self::Secret,
             // A reference to a secret that is stored elsewhere.
             Self::Secret if matches!(name, "source" | "provider" | "id") => Self::Open,
             Self::Secret => Self::Secret,
             Self::Login if name == "value" => Self::Secret,
-            Self::Open | Self::List | Self::Login | Self::Arguments => named(name),
+            Self::Open | Self::List | Self::Login | Self::Arguments => classify_name(name),
         }
     }
 
     /// Returns the place of the items of this list, if they do not depend on one another.
     fn item(self) -> Self {
         match self {
-            Self::Secret | Self::Bag | Self::List => Self::Secret,
+            Self::Secret | Self::AllValues | Self::List => Self::Secret,
             Self::Open | Self::Login | Self::Arguments => Self::Open,
         }
     }
@@ -135,7 +135,8 @@ impl Place {
         }
         let before = std::iter::once(None).chain(texts.iter().copied());
         let place = |(before, text): (Option<&str>, &Option<&str>)| {
-            let is_value = before.is_some_and(|before| flag(before).is_some_and(|name| named(name) == Self::Secret));
+            let is_value =
+                before.is_some_and(|before| flag(before).is_some_and(|name| classify_name(name) == Self::Secret));
             // The sentinel stands for a redacted value.
             let is_secret = |text: &str| text == REDACTED || is_secret_argument(text);
             if is_value || text.is_some_and(is_secret) { Self::Secret } else { Self::Open }
@@ -145,7 +146,7 @@ impl Place {
 
     fn hides_text(self, text: &str) -> bool {
         let is_open = text.is_empty() || text == REDACTED || is_reference(text);
-        !is_open && (self == Self::Secret || holds_login(text))
+        !is_open && (self == Self::Secret || has_login(text))
     }
 
     fn hides(self, value: &Value) -> bool {
@@ -158,22 +159,22 @@ impl Place {
 }
 
 /// Classifies a name alone.
-fn named(name: &str) -> Place {
+fn classify_name(name: &str) -> SecretContext {
     let words = words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let [before @ .., last] = words.as_slice() else { return Place::Open };
+    let [before @ .., last] = words.as_slice() else { return SecretContext::Open };
     match (before, *last) {
-        ([], "env") | (["edge"], "auth") => Place::Bag,
-        ([], "args") => Place::Arguments,
-        ([.., "required" | "allowed"], "headers") => Place::Open,
-        (_, "headers") => Place::Bag,
-        ([], "auth") => Place::Login,
-        ([], "code") | (["auth"], "tag") | ([.., "service"], "account") => Place::Secret,
-        ([.., "session" | "main" | "public" | "host" | "cache" | "message"], "key" | "keys") => Place::Open,
-        (_, "key" | "pass" | "credential" | "credentials" | "jwt" | "bearer") => Place::Secret,
-        (_, "tokens" | "passwords" | "keys" | "secrets" | "cookies") => Place::List,
-        (_, last) if SECRETS.iter().any(|secret| last.ends_with(secret)) => Place::Secret,
-        _ => Place::Open,
+        ([], "env") | (["edge"], "auth") => SecretContext::AllValues,
+        ([], "args") => SecretContext::Arguments,
+        ([.., "required" | "allowed"], "headers") => SecretContext::Open,
+        (_, "headers") => SecretContext::AllValues,
+        ([], "auth") => SecretContext::Login,
+        ([], "code") | (["auth"], "tag") | ([.., "service"], "account") => SecretContext::Secret,
+        ([.., "session" | "main" | "public" | "host" | "cache" | "message"], "key" | "keys") => SecretContext::Open,
+        (_, "key" | "pass" | "credential" | "credentials" | "jwt" | "bearer") => SecretContext::Secret,
+        (_, "tokens" | "passwords" | "keys" | "secrets" | "cookies") => SecretContext::List,
+        (_, last) if SECRETS.iter().any(|secret| last.ends_with(secret)) => SecretContext::Secret,
+        _ => SecretContext::Open,
     }
 }
 
@@ -221,20 +222,21 @@ fn is_reference(text: &str) -> bool {
 }
 
 /// True if a text is a URL with a password, or with a secret among its parameters.
-fn holds_login(text: &str) -> bool {
-    let Some(address) = Address::of(text) else { return false };
-    let is_secret =
-        |(name, value): (&str, &str)| named(name) == Place::Secret && !value.is_empty() && !is_reference(value);
+fn has_login(text: &str) -> bool {
+    let Some(address) = UrlParts::of(text) else { return false };
+    let is_secret = |(name, value): (&str, &str)| {
+        classify_name(name) == SecretContext::Secret && !value.is_empty() && !is_reference(value)
+    };
     address.password.is_some() || address.parameters().any(is_secret)
 }
 
 /// Parts of a URL that may be secrets.
-struct Address<'a> {
+struct UrlParts<'a> {
     password: Option<&'a str>,
     query: &'a str,
 }
 
-impl<'a> Address<'a> {
+impl<'a> UrlParts<'a> {
     fn of(text: &'a str) -> Option<Self> {
         let (_, rest) = text.split_once("://")?;
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -257,7 +259,9 @@ fn flag(argument: &str) -> Option<&str> {
 /// key.
 fn is_secret_argument(argument: &str) -> bool {
     let named_so = |(name, value): (&str, &str)| {
-        named(name.trim().trim_start_matches('-')) == Place::Secret && !value.is_empty() && !is_reference(value)
+        classify_name(name.trim().trim_start_matches('-')) == SecretContext::Secret
+            && !value.is_empty()
+            && !is_reference(value)
     };
     argument.split_once('=').is_some_and(named_so)
         || argument.split_once(':').is_some_and(named_so)
@@ -280,13 +284,13 @@ fn looks_random(text: &str) -> bool {
 
 /// Returns every secret of a config, whole and in the parts that programs show: the password and the parameters of a
 /// URL, the value of an option, the word after `Bearer`.
-pub fn known(config: &Value) -> Vec<String> {
+pub fn known_secrets(config: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    gather(config, Place::Open, &mut found);
+    gather(config, SecretContext::Open, &mut found);
     found
 }
 
-fn gather(value: &Value, place: Place, found: &mut Vec<String>) {
+fn gather(value: &Value, place: SecretContext, found: &mut Vec<String>) {
     match value {
         Value::String(text) if place.hides(value) => found.extend(parts(text)),
         Value::Object(object) => object.iter().for_each(|(name, value)| gather(value, place.member(name), found)),
@@ -301,13 +305,17 @@ fn gather(value: &Value, place: Place, found: &mut Vec<String>) {
 /// Returns a secret, and the parts of it that are secrets by themselves.
 fn parts(text: &str) -> Vec<String> {
     let mut all = vec![text.to_owned()];
-    if let Some(address) = Address::of(text) {
-        let secret = address.parameters().filter(|(name, _)| named(name) == Place::Secret).map(|(_, value)| value);
+    if let Some(address) = UrlParts::of(text) {
+        let secret = address
+            .parameters()
+            .filter(|(name, _)| classify_name(name) == SecretContext::Secret)
+            .map(|(_, value)| value);
         all.extend(
             address.password.into_iter().chain(secret).flat_map(|value| [value.to_owned(), percent_decoded(value)]),
         );
     }
-    let is_named = |(name, _): &(&str, &str)| named(name.trim().trim_start_matches('-')) == Place::Secret;
+    let is_named =
+        |(name, _): &(&str, &str)| classify_name(name.trim().trim_start_matches('-')) == SecretContext::Secret;
     let value = ['=', ':'].into_iter().find_map(|sign| text.split_once(sign).filter(is_named));
     let value = value.map_or(text, |(_, value)| value.trim());
     let scheme = |(scheme, _): &(&str, &str)| ["basic", "bearer", "token"].contains(&scheme.to_lowercase().as_str());
@@ -338,7 +346,7 @@ fn texts(list: &[Value]) -> Vec<Option<&str>> {
     list.iter().map(Value::as_str).collect()
 }
 
-fn hide(value: &Value, place: Place) -> Value {
+fn hide(value: &Value, place: SecretContext) -> Value {
     match value {
         value if place.hides(value) => Value::from(REDACTED),
         Value::Object(object) => {
@@ -354,10 +362,10 @@ fn hide(value: &Value, place: Place) -> Value {
 }
 
 /// Returns the locations of the secrets, in the order of the text.
-fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<Secret> {
+fn secrets(node: &ast::Value<'_>, place: SecretContext) -> Vec<FoundSecret> {
     let secret = match node {
         ast::Value::StringLit(text) => place.hides_text(&text.value).then(|| text.value.to_string()),
-        ast::Value::NumberLit(number) => (place == Place::Secret).then(|| number.value.to_owned()),
+        ast::Value::NumberLit(number) => (place == SecretContext::Secret).then(|| number.value.to_owned()),
         ast::Value::Object(object) => {
             let inside = |member: &ast::ObjectProp<'_>| secrets(&member.value, place.member(member.name.as_str()));
             return object.properties.iter().flat_map(inside).collect();
@@ -376,10 +384,10 @@ fn secrets(node: &ast::Value<'_>, place: Place) -> Vec<Secret> {
         }
         ast::Value::BooleanLit(_) | ast::Value::NullKeyword(_) => None,
     };
-    secret.into_iter().map(|value| Secret { range: node.range(), value }).collect()
+    secret.into_iter().map(|value| FoundSecret { range: node.range(), value }).collect()
 }
 
-fn refill(new: &mut Value, old: Option<&Value>, place: Place, (path, unknown): (&Path, &mut Vec<Path>)) {
+fn refill(new: &mut Value, old: Option<&Value>, place: SecretContext, (path, unknown): (&Path, &mut Vec<Path>)) {
     match new {
         Value::String(text) if text.contains(REDACTED) => match old.filter(|old| place.hides(old)) {
             Some(old) if text == REDACTED => new.clone_from(old),
@@ -404,7 +412,7 @@ fn refill(new: &mut Value, old: Option<&Value>, place: Place, (path, unknown): (
 }
 
 /// Returns for each item of the new list the corresponding old one, as far as that is certain.
-fn matches<'a>(new: &[Value], old: &'a [Value], place: Place) -> Vec<Option<&'a Value>> {
+fn matches<'a>(new: &[Value], old: &'a [Value], place: SecretContext) -> Vec<Option<&'a Value>> {
     let shown: Vec<Value> = old.iter().zip(place.items(&texts(old))).map(|(old, place)| hide(old, place)).collect();
     let known = |item: &Value| match item.get("id") {
         Some(id) => old.iter().position(|old| old.get("id") == Some(id)),
@@ -454,7 +462,7 @@ mod tests {
             "Cookie",
             "credentials",
         ] {
-            assert_eq!(named(name), Place::Secret, "{name}");
+            assert_eq!(classify_name(name), SecretContext::Secret, "{name}");
         }
         for name in [
             "tokenFile",
@@ -477,7 +485,7 @@ mod tests {
             "profile",
             "é",
         ] {
-            assert_eq!(named(name), Place::Open, "{name}");
+            assert_eq!(classify_name(name), SecretContext::Open, "{name}");
         }
     }
 
@@ -579,7 +587,7 @@ mod tests {
         let mut sent = shown;
         assert_eq!(restore(&mut sent, &open), Ok(()));
         assert_eq!(sent, open);
-        let known = known(&open);
+        let known = known_secrets(&open);
         for secret in ["hush-hush", "hush-2", "hush-3", "hush-4", "hush-6", "hush-7", "hush%2F8", "hush/8", "hush-9"] {
             assert!(known.iter().any(|known| known == secret), "{secret}: {known:?}");
         }

@@ -10,7 +10,7 @@ use jsonc_parser::{
 use serde_json::{Map, Value};
 
 use crate::{
-    layout::{Layout, Lines},
+    layout::{LineStyle, SourceLayout},
     tree::OPTIONS,
 };
 
@@ -20,7 +20,7 @@ pub(crate) fn rewrite(text: &str, old: &Value, new: &Value) -> Option<String> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).ok()?;
     let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let Some(root) = parsed.value else {
-        let page = Page { text, end, unit: "  " };
+        let page = TextStyle { text, end, unit: "  " };
         let gap = if text.trim().is_empty() {
             ""
         } else if text.ends_with(['\n', '\r']) {
@@ -30,13 +30,13 @@ pub(crate) fn rewrite(text: &str, old: &Value, new: &Value) -> Option<String> {
         };
         return Some(format!("{mark}{gap}{}{end}", page.render(new, TOP)));
     };
-    let page = Page { text, end, unit: unit(text, &root).unwrap_or("  ") };
+    let page = TextStyle { text, end, unit: unit(text, &root).unwrap_or("  ") };
     let value = page.value(&root, old, new, TOP);
     Some(format!("{mark}{}{value}{}", &text[..root.start()], &text[root.end()..]))
 }
 
 /// The current file and its style.
-struct Page<'a> {
+struct TextStyle<'a> {
     text: &'a str,
     /// Line break.
     end: &'a str,
@@ -46,16 +46,16 @@ struct Page<'a> {
 
 /// Line of a value.
 #[derive(Clone, Copy)]
-struct Line<'a> {
+struct ValueLine<'a> {
     indent: &'a str,
     /// True if its siblings are on lines of their own.
     is_wrapped: bool,
 }
 
-const TOP: Line<'static> = Line { indent: "", is_wrapped: true };
+const TOP: ValueLine<'static> = ValueLine { indent: "", is_wrapped: true };
 
-impl Page<'_> {
-    fn value(&self, node: &ast::Value<'_>, old: &Value, new: &Value, line: Line<'_>) -> String {
+impl TextStyle<'_> {
+    fn value(&self, node: &ast::Value<'_>, old: &Value, new: &Value, line: ValueLine<'_>) -> String {
         match (node, old, new) {
             (ast::Value::Object(node), Value::Object(old), Value::Object(new)) => self.object(node, old, new, line),
             (ast::Value::Array(node), Value::Array(old), Value::Array(new)) => self.array(node, old, new, line),
@@ -69,7 +69,7 @@ impl Page<'_> {
         node: &ast::Object<'_>,
         old: &Map<String, Value>,
         new: &Map<String, Value>,
-        line: Line<'_>,
+        line: ValueLine<'_>,
     ) -> String {
         let mut layout = self.layout(node, node.properties.iter().map(Ranged::range));
         let mut seen = HashSet::new();
@@ -95,7 +95,7 @@ impl Page<'_> {
         format!("{{{}}}", layout.text())
     }
 
-    fn array(&self, node: &ast::Array<'_>, old: &[Value], new: &[Value], line: Line<'_>) -> String {
+    fn array(&self, node: &ast::Array<'_>, old: &[Value], new: &[Value], line: ValueLine<'_>) -> String {
         let mut layout = self.layout(node, node.elements.iter().map(Ranged::range));
         let same = |(old, new): &(&Value, &Value)| old == new;
         let head = old.iter().zip(new).take_while(same).count();
@@ -113,22 +113,28 @@ impl Page<'_> {
         format!("[{}]", layout.text())
     }
 
-    fn layout(&self, node: &impl Ranged, items: impl Iterator<Item = Range>) -> Layout {
+    fn layout(&self, node: &impl Ranged, items: impl Iterator<Item = Range>) -> SourceLayout {
         let start = node.start() + 1;
-        Layout::new(&self.text[start..node.end() - 1], items.map(|item| (item.start - start, item.end - start)))
+        SourceLayout::new(&self.text[start..node.end() - 1], items.map(|item| (item.start - start, item.end - start)))
     }
 
-    fn insert(&self, layout: &mut Layout, at: usize, line: Line<'_>, item: impl FnOnce(Line<'_>) -> String) {
+    fn insert(
+        &self,
+        layout: &mut SourceLayout,
+        at: usize,
+        line: ValueLine<'_>,
+        item: impl FnOnce(ValueLine<'_>) -> String,
+    ) {
         let is_wrapped = layout.is_wrapped() || layout.is_blank() && line.is_wrapped;
         let inner = (0..layout.items.len()).rev().find_map(|at| layout.indent(at)).map(str::to_owned);
         let inner = inner.unwrap_or_else(|| format!("{}{}", line.indent, self.unit));
         let indent = if is_wrapped { &inner } else { line.indent };
-        let lines = Lines { end: self.end, outer: line.indent, inner: &inner };
-        layout.insert(at, item(Line { indent, is_wrapped }), is_wrapped.then_some(lines));
+        let lines = LineStyle { end: self.end, outer: line.indent, inner: &inner };
+        layout.insert(at, item(ValueLine { indent, is_wrapped }), is_wrapped.then_some(lines));
     }
 
     /// Renders a value as strict JSON, over several lines if its siblings are.
-    fn render(&self, value: &Value, line: Line<'_>) -> String {
+    fn render(&self, value: &Value, line: ValueLine<'_>) -> String {
         let mut text = String::new();
         // JSON has no line breaks inside strings, so each one belongs to the layout.
         for part in format!("{value:#}").lines() {
@@ -146,8 +152,8 @@ impl Page<'_> {
 }
 
 /// Returns the line of an item: its own, or that of its bracket.
-fn item_line<'a>(layout: &'a Layout, at: usize, line: Line<'a>) -> Line<'a> {
-    Line { indent: layout.indent(at).unwrap_or(line.indent), is_wrapped: layout.is_wrapped() }
+fn item_line<'a>(layout: &'a SourceLayout, at: usize, line: ValueLine<'a>) -> ValueLine<'a> {
+    ValueLine { indent: layout.indent(at).unwrap_or(line.indent), is_wrapped: layout.is_wrapped() }
 }
 
 /// Returns one level of indentation, from the first member of the file.

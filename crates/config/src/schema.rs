@@ -7,24 +7,24 @@ use std::fmt::Write;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Value, json};
 
-use crate::shape::{Shape, is_anything, names_kind};
+use crate::shape::{SchemaShape, is_anything, names_kind};
 
-pub use hints::{hints, look_up};
+pub use hints::{describe_key, hints};
 
 /// Maximum depth of the reference, because a schema may contain itself.
-const DEEPEST: usize = 12;
+const MAX_DEPTH: usize = 12;
 
 /// Returns the JSON schema of the config, draft 2020-12. It includes the `env` section, which the reader itself uses.
 pub fn schema<T: JsonSchema>() -> Value {
-    made::<T>(SchemaSettings::draft2020_12())
+    generate::<T>(SchemaSettings::draft2020_12())
 }
 
 /// Like [`schema()`], with all references inlined, because the forms of web pages do not follow references.
-pub fn written_out<T: JsonSchema>() -> Value {
-    made::<T>(SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true))
+pub fn schema_inlined<T: JsonSchema>() -> Value {
+    generate::<T>(SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true))
 }
 
-fn made<T: JsonSchema>(settings: SchemaSettings) -> Value {
+fn generate<T: JsonSchema>(settings: SchemaSettings) -> Value {
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.entry("env").or_insert_with(env);
@@ -34,11 +34,11 @@ fn made<T: JsonSchema>(settings: SchemaSettings) -> Value {
 
 fn env() -> Value {
     json!({
-        "description": "Variables that are added to the environment where it does not have them.",
+        "description": "Environment variables, set unless the environment already has them.",
         "type": "object",
         "properties": {
             "vars": {
-                "description": "Variables by name; they win over those beside `vars`.",
+                "description": "Variables by name; they override those beside `vars`.",
                 "type": "object",
                 "additionalProperties": {"type": "string"},
             },
@@ -55,23 +55,26 @@ pub fn keys<T: JsonSchema>() -> Vec<String> {
 
 /// Returns every key in the format that the reader uses to find unknown keys: one per line, indented below its parent;
 /// `*` is a free name, `[]` an item of a list. A key without keys below it may contain anything.
-pub fn list<T: JsonSchema>() -> String {
+pub fn key_list<T: JsonSchema>() -> String {
     let schema = schema::<T>();
     let mut list = String::new();
-    lines(&Shape::root(&schema), 0, &mut list);
+    lines(&SchemaShape::root(&schema), 0, &mut list);
     list
 }
 
-fn lines(shape: &Shape<'_>, depth: usize, list: &mut String) {
-    if depth > DEEPEST {
+fn lines(shape: &SchemaShape<'_>, depth: usize, list: &mut String) {
+    if depth > MAX_DEPTH {
         return;
     }
     let mut names = shape.names();
     names.sort_unstable();
     let named = names.into_iter().filter_map(|name| Some((name, shape.member(name)?)));
     let mut members: Vec<_> = named.chain(shape.free().map(|free| ("*", free))).collect();
-    debug_assert!(depth == 0 || shape.says_nothing() || !members.is_empty(), "an object has to name its keys: {list}");
-    members.retain(|_| !shape.says_nothing());
+    debug_assert!(
+        depth == 0 || shape.is_unconstrained() || !members.is_empty(),
+        "an object must name its keys: {list}"
+    );
+    members.retain(|_| !shape.is_unconstrained());
     for (name, below) in members.into_iter().chain(shape.item().map(|item| ("[]", item))) {
         list.push_str(&format!("{}{name}\n", " ".repeat(depth)));
         lines(&below, depth + 1, list);
@@ -97,22 +100,22 @@ pub fn reference<T: JsonSchema>() -> String {
     text
 }
 
-struct Row {
+struct ReferenceRow {
     path: String,
     kind: String,
     default: String,
     description: String,
 }
 
-fn rows(schema: &Value) -> Vec<Row> {
+fn rows(schema: &Value) -> Vec<ReferenceRow> {
     let mut rows = Vec::new();
-    below(&Shape::root(schema), "", 0, &mut rows);
+    below(&SchemaShape::root(schema), "", 0, &mut rows);
     rows
 }
 
 /// Collects the keys of a shape, sorted by name: the order of fields in the source does not matter.
-fn below(shape: &Shape<'_>, path: &str, depth: usize, rows: &mut Vec<Row>) {
-    if depth > DEEPEST {
+fn below(shape: &SchemaShape<'_>, path: &str, depth: usize, rows: &mut Vec<ReferenceRow>) {
+    if depth > MAX_DEPTH {
         return;
     }
     let mut names = shape.names();
@@ -132,11 +135,11 @@ fn below(shape: &Shape<'_>, path: &str, depth: usize, rows: &mut Vec<Row>) {
     }
 }
 
-fn row(shape: &Shape<'_>, path: String) -> Row {
+fn row(shape: &SchemaShape<'_>, path: String) -> ReferenceRow {
     let first = |key: &str| shape.options.iter().find_map(|option| option.get(key));
     let default = first("default").filter(|default| !default.is_null() && !default.is_object());
     let description = first("description").and_then(Value::as_str).unwrap_or_default();
-    Row {
+    ReferenceRow {
         path,
         kind: kind(shape, 0),
         default: default.map(|default| format!("`{default}`")).unwrap_or_default(),
@@ -145,7 +148,7 @@ fn row(shape: &Shape<'_>, path: String) -> Row {
 }
 
 /// Describes the allowed values in words.
-fn kind(shape: &Shape<'_>, depth: usize) -> String {
+fn kind(shape: &SchemaShape<'_>, depth: usize) -> String {
     let mut kinds: Vec<String> = Vec::new();
     for option in &shape.options {
         let words = match option {
@@ -169,10 +172,10 @@ fn quoted(value: &Value) -> String {
     format!("`{value}`")
 }
 
-fn types(option: &Value, shape: &Shape<'_>, depth: usize) -> Vec<String> {
+fn types(option: &Value, shape: &SchemaShape<'_>, depth: usize) -> Vec<String> {
     let Some(types) = option.get("type") else { return Vec::new() };
-    let inner = |shape: Option<Shape<'_>>| match shape {
-        Some(shape) if depth < DEEPEST => kind(&shape, depth + 1),
+    let inner = |shape: Option<SchemaShape<'_>>| match shape {
+        Some(shape) if depth < MAX_DEPTH => kind(&shape, depth + 1),
         Some(_) | None => "anything".to_owned(),
     };
     let mut words = Vec::new();
@@ -263,7 +266,7 @@ mod tests {
             text.split("\"$ref\":\"").skip(1).filter_map(|rest| rest.split('"').next().map(str::to_owned)).collect()
         };
         assert!(referred(&schema::<Config>()).len() > 1);
-        let written = written_out::<Config>();
+        let written = schema_inlined::<Config>();
         assert_eq!(referred(&written), ["#/$defs/Agent".to_owned()].into());
         assert_eq!(written["properties"]["gateway"]["type"], "object");
     }
@@ -301,7 +304,7 @@ mod tests {
 
     #[test]
     fn keys_are_listed_as_the_reader_wants_them() {
-        let list = list::<Config>();
+        let list = key_list::<Config>();
         let shallow: Vec<&str> = list.lines().filter(|line| line.len() - line.trim_start().len() < 3).collect();
         let agents = ["agents", " []", "  below", "  id", "  weights", "anything"];
         let rest = ["env", " vars", "  *", " *", "gateway", " bind", " isOn", " port"];

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 /// Maximum number of references followed without descending into a value, because a schema may refer to itself.
-const DEEPEST: usize = 16;
+const MAX_REFERENCES: usize = 16;
 
 /// Allowed values at one place of the config.
 #[derive(Clone)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct SchemaShape<'a> {
     root: &'a Value,
     /// Alternative schemas of this place.
     pub(crate) options: Vec<&'a Value>,
 }
 
-impl<'a> Shape<'a> {
+impl<'a> SchemaShape<'a> {
     /// Returns the shape of the whole config.
     pub(crate) fn root(schema: &'a Value) -> Self {
         Self::new(schema, schema)
@@ -21,7 +21,7 @@ impl<'a> Shape<'a> {
 
     fn new(root: &'a Value, schema: &'a Value) -> Self {
         let mut options = Vec::new();
-        spread(root, schema, &mut options, 0);
+        collect_options(root, schema, &mut options, 0);
         Self { root, options }
     }
 
@@ -54,7 +54,7 @@ impl<'a> Shape<'a> {
     }
 
     /// True if it may be anything, or nothing with keys: in both cases nothing is known about keys in it.
-    pub(crate) fn says_nothing(&self) -> bool {
+    pub(crate) fn is_unconstrained(&self) -> bool {
         self.options.iter().any(|option| is_anything(option))
             || !self.options.iter().any(|option| {
                 let kinds = option.get("type");
@@ -71,7 +71,7 @@ impl<'a> Shape<'a> {
     fn joined(&self, schemas: impl Iterator<Item = &'a Value>) -> Option<Self> {
         let mut options = Vec::new();
         for schema in schemas {
-            spread(self.root, schema, &mut options, 0);
+            collect_options(self.root, schema, &mut options, 0);
         }
         (!options.is_empty()).then_some(Self { root: self.root, options })
     }
@@ -83,18 +83,18 @@ pub(crate) fn names_kind(kinds: &Value, kind: &str) -> bool {
 }
 
 /// Collects a schema, its references, and its alternatives.
-fn spread<'a>(root: &'a Value, schema: &'a Value, options: &mut Vec<&'a Value>, depth: usize) {
-    if depth > DEEPEST {
+fn collect_options<'a>(root: &'a Value, schema: &'a Value, options: &mut Vec<&'a Value>, depth: usize) {
+    if depth > MAX_REFERENCES {
         return;
     }
     options.push(schema);
     let reference = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
     if let Some(schema) = reference.and_then(|pointer| root.pointer(pointer)) {
-        spread(root, schema, options, depth + 1);
+        collect_options(root, schema, options, depth + 1);
     }
     for key in ["anyOf", "oneOf", "allOf"] {
         for schema in schema.get(key).and_then(Value::as_array).into_iter().flatten() {
-            spread(root, schema, options, depth + 1);
+            collect_options(root, schema, options, depth + 1);
         }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn references_and_alternatives_are_looked_through() {
         let schema = schema();
-        let root = Shape::root(&schema);
+        let root = SchemaShape::root(&schema);
         let member = |name: &str| root.member(name).unwrap();
         assert_eq!(root.names(), ["plain", "section", "any", "list", "map", "closed", "circle"]);
         assert_eq!(member("section").names(), ["a", "b"]);
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn only_objects_with_known_keys_say_something_about_keys() {
         let schema = schema();
-        let root = Shape::root(&schema);
-        let silent = |name: &str| root.member(name).unwrap().says_nothing();
+        let root = SchemaShape::root(&schema);
+        let silent = |name: &str| root.member(name).unwrap().is_unconstrained();
         let names = ["plain", "section", "any", "list", "map", "closed"];
         assert_eq!(names.map(silent), [true, false, true, true, false, false]);
-        assert!(!root.says_nothing());
+        assert!(!root.is_unconstrained());
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Maximum nesting depth of one file.
-const DEEPEST: usize = 64;
+const MAX_NESTING: usize = 64;
 
 /// The supported JSON5 syntax.
 pub(crate) const OPTIONS: ParseOptions = ParseOptions {
@@ -31,34 +31,34 @@ pub(crate) const OPTIONS: ParseOptions = ParseOptions {
 
 /// Location: the number of the file, in the order of reading, and the byte offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct SourceOffset {
     pub(crate) file: usize,
     pub(crate) offset: usize,
 }
 
 /// A value and its location.
 #[derive(Clone)]
-pub(crate) struct Node {
+pub(crate) struct TreeNode {
     /// `None` for values that were not read from a user's file.
-    pub(crate) at: Option<Spot>,
+    pub(crate) at: Option<SourceOffset>,
     pub(crate) kind: Kind,
 }
 
 /// Content of a value.
 #[derive(Clone)]
 pub(crate) enum Kind {
-    Object(Vec<Member>),
-    Array(Vec<Node>),
+    Object(Vec<TreeMember>),
+    Array(Vec<TreeNode>),
     /// Neither an object nor a list.
     Scalar(Value),
 }
 
 /// A key of an object and its value.
 #[derive(Clone)]
-pub(crate) struct Member {
+pub(crate) struct TreeMember {
     pub(crate) name: String,
-    pub(crate) at: Option<Spot>,
-    pub(crate) node: Node,
+    pub(crate) at: Option<SourceOffset>,
+    pub(crate) node: TreeNode,
 }
 
 /// Formats a path.
@@ -76,43 +76,45 @@ pub(crate) fn path(way: &[Step]) -> Path {
 
 /// Why a text cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct SyntaxError {
     pub(crate) what: String,
-    pub(crate) spot: Spot,
+    pub(crate) spot: SourceOffset,
 }
 
 /// Result of parsing a text.
-pub(crate) struct Parsed {
-    pub(crate) node: Node,
+pub(crate) struct ParsedFile {
+    pub(crate) node: TreeNode,
     /// Duplicate keys; the later one counts.
-    pub(crate) repeated: Vec<(Vec<Step>, Spot)>,
+    pub(crate) repeated: Vec<(Vec<Step>, SourceOffset)>,
 }
 
 /// Parses the text of one file; an empty one is an empty object.
-pub(crate) fn parse(text: &str, file: usize) -> Result<Parsed, Broken> {
-    let spot = |offset| Spot { file, offset };
-    let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS)
-        .map_err(|error| Broken { what: error.kind().to_string().to_lowercase(), spot: spot(error.range().start) })?;
-    let mut grown = Grown { file, way: Vec::new(), repeated: Vec::new() };
+pub(crate) fn parse(text: &str, file: usize) -> Result<ParsedFile, SyntaxError> {
+    let spot = |offset| SourceOffset { file, offset };
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS).map_err(|error| SyntaxError {
+        what: error.kind().to_string().to_lowercase(),
+        spot: spot(error.range().start),
+    })?;
+    let mut grown = TreeBuilder { file, way: Vec::new(), repeated: Vec::new() };
     let node = match parsed.value {
         Some(value) => grown.node(value)?,
-        None => Node { at: Some(spot(0)), kind: Kind::Object(Vec::new()) },
+        None => TreeNode { at: Some(spot(0)), kind: Kind::Object(Vec::new()) },
     };
-    Ok(Parsed { node, repeated: grown.repeated })
+    Ok(ParsedFile { node, repeated: grown.repeated })
 }
 
-struct Grown {
+struct TreeBuilder {
     file: usize,
     way: Vec<Step>,
-    repeated: Vec<(Vec<Step>, Spot)>,
+    repeated: Vec<(Vec<Step>, SourceOffset)>,
 }
 
-impl Grown {
-    fn node(&mut self, value: ast::Value<'_>) -> Result<Node, Broken> {
-        let spot = Spot { file: self.file, offset: value.start() };
-        let broken = |what: String| Broken { what, spot };
-        if self.way.len() > DEEPEST {
-            return Err(broken(format!("nested more than {DEEPEST} deep")));
+impl TreeBuilder {
+    fn node(&mut self, value: ast::Value<'_>) -> Result<TreeNode, SyntaxError> {
+        let spot = SourceOffset { file: self.file, offset: value.start() };
+        let broken = |what: String| SyntaxError { what, spot };
+        if self.way.len() > MAX_NESTING {
+            return Err(broken(format!("nested more than {MAX_NESTING} levels deep")));
         }
         let kind = match value {
             ast::Value::Object(object) => Kind::Object(self.members(object)?),
@@ -127,26 +129,26 @@ impl Grown {
             }
             ast::Value::StringLit(text) => Kind::Scalar(Value::String(text.value.into_owned())),
             ast::Value::NumberLit(text) => {
-                let number = number(text.value).ok_or_else(|| broken("a number that is too large".to_owned()))?;
+                let number = number(text.value).ok_or_else(|| broken("the number is too large".to_owned()))?;
                 Kind::Scalar(Value::Number(number))
             }
             ast::Value::BooleanLit(value) => Kind::Scalar(Value::Bool(value.value)),
             ast::Value::NullKeyword(_) => Kind::Scalar(Value::Null),
         };
-        Ok(Node { at: Some(spot), kind })
+        Ok(TreeNode { at: Some(spot), kind })
     }
 
-    fn members(&mut self, object: ast::Object<'_>) -> Result<Vec<Member>, Broken> {
-        let mut members: Vec<Member> = Vec::with_capacity(object.properties.len());
+    fn members(&mut self, object: ast::Object<'_>) -> Result<Vec<TreeMember>, SyntaxError> {
+        let mut members: Vec<TreeMember> = Vec::with_capacity(object.properties.len());
         let mut index = HashMap::new();
         for property in object.properties {
-            let at = Spot { file: self.file, offset: property.start() };
+            let at = SourceOffset { file: self.file, offset: property.start() };
             let name = property.name.into_string();
             self.way.push(Step::Key(name.clone()));
-            let member = Member { name: name.clone(), at: Some(at), node: self.node(property.value)? };
+            let member = TreeMember { name: name.clone(), at: Some(at), node: self.node(property.value)? };
             match index.get(&name) {
                 Some(&before) => {
-                    if self.repeated.len() < problem::MOST {
+                    if self.repeated.len() < problem::MAX_PROBLEMS {
                         self.repeated.push((self.way.clone(), at));
                     }
                     members[before] = member;
@@ -179,15 +181,15 @@ fn number(text: &str) -> Option<Number> {
     Number::from_f64(if minus { -fraction } else { fraction })
 }
 
-impl Node {
+impl TreeNode {
     /// Creates a tree without locations.
-    pub(crate) fn placeless(value: Value) -> Self {
+    pub(crate) fn without_locations(value: Value) -> Self {
         let kind = match value {
             Value::Object(members) => {
-                let member = |(name, value)| Member { name, at: None, node: Self::placeless(value) };
+                let member = |(name, value)| TreeMember { name, at: None, node: Self::without_locations(value) };
                 Kind::Object(members.into_iter().map(member).collect())
             }
-            Value::Array(values) => Kind::Array(values.into_iter().map(Self::placeless).collect()),
+            Value::Array(values) => Kind::Array(values.into_iter().map(Self::without_locations).collect()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Kind::Scalar(value),
         };
         Self { at: None, kind }
@@ -234,16 +236,16 @@ impl Node {
     }
 }
 
-fn joined(members: Vec<Member>, more: Vec<Member>) -> Vec<Member> {
+fn joined(members: Vec<TreeMember>, more: Vec<TreeMember>) -> Vec<TreeMember> {
     let index: HashMap<String, usize> =
         members.iter().enumerate().map(|(at, member)| (member.name.clone(), at)).collect();
-    let mut slots: Vec<Option<Member>> = members.into_iter().map(Some).collect();
+    let mut slots: Vec<Option<TreeMember>> = members.into_iter().map(Some).collect();
     for member in more {
         let before = index.get(&member.name).copied();
         match before.and_then(|before| slots[before].take().map(|below| (before, below))) {
             Some((before, below)) => {
                 let node = below.node.merged(member.node);
-                slots[before] = Some(Member { name: member.name, at: member.at, node });
+                slots[before] = Some(TreeMember { name: member.name, at: member.at, node });
             }
             None => slots.push(Some(member)),
         }
@@ -311,10 +313,10 @@ mod tests {
     fn a_text_that_cannot_be_read_says_where() {
         assert_eq!(broken("{\n  a: 1\n  b: 2\n}"), ("expected comma".to_owned(), 8));
         assert_eq!(broken("{a: 1"), ("unterminated object".to_owned(), 0));
-        assert_eq!(broken("{a: 1e999}"), ("a number that is too large".to_owned(), 4));
+        assert_eq!(broken("{a: 1e999}"), ("the number is too large".to_owned(), 4));
         assert_eq!(broken(&"[".repeat(70_000)).0, "maximum nesting depth exceeded");
         let deep = format!("{}{}", "[".repeat(70), "]".repeat(70));
-        assert_eq!(broken(&deep), ("nested more than 64 deep".to_owned(), 65));
+        assert_eq!(broken(&deep), ("nested more than 64 levels deep".to_owned(), 65));
     }
 
     #[test]
@@ -322,12 +324,12 @@ mod tests {
         let parsed = parse("{a: {b: 1, c: 2, b: 3}}", 0).map_err(|broken| broken.what).unwrap();
         assert_eq!(parsed.node.value(), json!({"a": {"b": 3, "c": 2}}));
         let way = vec![Step::Key("a".to_owned()), Step::Key("b".to_owned())];
-        assert_eq!(parsed.repeated, [(way, Spot { file: 0, offset: 17 })]);
+        assert_eq!(parsed.repeated, [(way, SourceOffset { file: 0, offset: 17 })]);
     }
 
     #[test]
     fn a_merge_joins_objects_and_lists() {
-        let node = |value| Node::placeless(value);
+        let node = |value| TreeNode::without_locations(value);
         let below = node(json!({"a": {"x": 1, "y": [1]}, "b": 1, "c": {"z": 1}}));
         let top = node(json!({"a": {"y": [2], "w": 2}, "c": 7, "d": 2}));
         assert_eq!(below.merged(top).value(), json!({"a": {"x": 1, "y": [1, 2], "w": 2}, "b": 1, "c": 7, "d": 2}));

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{
     file::Files,
     path::{Path, Step},
-    problem::{self, Problem},
-    tree::{Kind, Member, Node, path},
+    problem::{self, ConfigProblem},
+    tree::{Kind, TreeMember, TreeNode, path},
 };
 
 /// Name of the section.
@@ -23,21 +23,21 @@ pub(crate) const SHELL: &str = "shellEnv";
 
 /// Result of the substitution.
 #[derive(Default)]
-pub(crate) struct Filled {
+pub(crate) struct Substitution {
     /// Variables that the `env` section adds.
     pub(crate) variables: BTreeMap<String, String>,
     /// Texts with an unset variable, and invalid values of the section; they are left as written.
     pub(crate) unfilled: BTreeSet<Vec<Step>>,
     /// Problems in the section.
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<ConfigProblem>,
     /// Texts with an unset variable.
-    pub(crate) unset: Vec<(Path, Problem)>,
+    pub(crate) unset: Vec<(Path, ConfigProblem)>,
 }
 
 /// Substitutes every text of the tree.
-pub(crate) fn fill(root: &mut Node, env: &dyn Fn(&str) -> Option<String>, files: &Files) -> Filled {
-    let mut filled = Filled::default();
-    filled.take_section(root, env, files);
+pub(crate) fn substitute_all(root: &mut TreeNode, env: &dyn Fn(&str) -> Option<String>, files: &Files) -> Substitution {
+    let mut filled = Substitution::default();
+    filled.collect_section(root, env, files);
     let variables = std::mem::take(&mut filled.variables);
     let lookup = |name: &str| variable(name, &variables, env);
     filled.texts(root, &mut Vec::new(), &lookup, files);
@@ -51,9 +51,9 @@ fn variable(name: &str, section: &BTreeMap<String, String>, env: &dyn Fn(&str) -
     section.get(name).cloned().or_else(|| env(name)).filter(|value| !value.is_empty())
 }
 
-impl Filled {
+impl Substitution {
     /// Collects the variables of the section: first the texts without references, so that the others can refer to them.
-    fn take_section(&mut self, root: &Node, env: &dyn Fn(&str) -> Option<String>, files: &Files) {
+    fn collect_section(&mut self, root: &TreeNode, env: &dyn Fn(&str) -> Option<String>, files: &Files) {
         let mut given: Vec<(&str, &str)> = Vec::new();
         let section = vec![Step::Key(SECTION.to_owned())];
         let mut vars = section.clone();
@@ -64,17 +64,22 @@ impl Filled {
                 self.note(way, node, "must be an object".to_owned(), files);
                 continue;
             };
-            let is_variable = |member: &&Member| at.len() > 1 || ![VARS, SHELL].contains(&member.name.as_str());
+            let is_variable = |member: &&TreeMember| at.len() > 1 || ![VARS, SHELL].contains(&member.name.as_str());
             for member in members.iter().filter(is_variable) {
                 let mut way = way.clone();
                 way.push(Step::Key(member.name.clone()));
                 match &member.node.kind {
                     Kind::Scalar(Value::String(_)) if !can_be_set(&member.name) => {
-                        self.note(way, &member.node, "has a name that no variable can have".to_owned(), files);
+                        self.note(
+                            way,
+                            &member.node,
+                            "is not a valid name for an environment variable".to_owned(),
+                            files,
+                        );
                     }
                     Kind::Scalar(Value::String(text)) => given.push((&member.name, text)),
                     Kind::Scalar(_) | Kind::Object(_) | Kind::Array(_) => {
-                        self.note(way, &member.node, "must be a text in quotes".to_owned(), files);
+                        self.note(way, &member.node, "must be a string".to_owned(), files);
                     }
                 }
             }
@@ -93,7 +98,13 @@ impl Filled {
         }
     }
 
-    fn texts(&mut self, node: &mut Node, way: &mut Vec<Step>, lookup: &dyn Fn(&str) -> Option<String>, files: &Files) {
+    fn texts(
+        &mut self,
+        node: &mut TreeNode,
+        way: &mut Vec<Step>,
+        lookup: &dyn Fn(&str) -> Option<String>,
+        files: &Files,
+    ) {
         match &mut node.kind {
             Kind::Object(members) => {
                 for member in members {
@@ -113,7 +124,7 @@ impl Filled {
                 Ok(filled) => *text = filled,
                 Err(name) => {
                     let what = format!("needs the environment variable {name}, which is not set");
-                    if self.unset.len() < problem::MOST {
+                    if self.unset.len() < problem::MAX_PROBLEMS {
                         self.unset.push((path(way), problem(way, node, what, files)));
                     }
                     self.unfilled.insert(way.clone());
@@ -123,17 +134,17 @@ impl Filled {
         }
     }
 
-    fn note(&mut self, way: Vec<Step>, node: &Node, what: String, files: &Files) {
-        if self.problems.len() < problem::MOST {
+    fn note(&mut self, way: Vec<Step>, node: &TreeNode, what: String, files: &Files) {
+        if self.problems.len() < problem::MAX_PROBLEMS {
             self.problems.push(problem(&way, node, what, files));
         }
         self.unfilled.insert(way);
     }
 }
 
-fn problem(way: &[Step], node: &Node, what: String, files: &Files) -> Problem {
-    let place = node.at.map(|spot| files.place(spot));
-    Problem { path: path(way).to_string(), place, what, help: None }
+fn problem(way: &[Step], node: &TreeNode, what: String, files: &Files) -> ConfigProblem {
+    let place = node.at.map(|spot| files.location(spot));
+    ConfigProblem { path: path(way).to_string(), place, message: what, help: None }
 }
 
 /// True if an environment can contain a variable of this name.
@@ -186,8 +197,8 @@ mod tests {
             "BLANK" => Some(" ".to_owned()),
             _ => None,
         };
-        let mut node = Node::placeless(tree);
-        let filled = fill(&mut node, &env, &Files::new(Path::new("config.json")));
+        let mut node = TreeNode::without_locations(tree);
+        let filled = substitute_all(&mut node, &env, &Files::new(Path::new("config.json")));
         let unset = filled.unset.iter().map(|(_, problem)| problem);
         (node.value(), filled.variables, filled.problems.iter().chain(unset).map(ToString::to_string).collect())
     }
@@ -265,9 +276,9 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "env.vars.A must be a text in quotes",
-                "env.vars[\"B=C\"] has a name that no variable can have",
-                "env.E must be a text in quotes",
+                "env.vars.A must be a string",
+                "env.vars[\"B=C\"] is not a valid name for an environment variable",
+                "env.E must be a string",
             ]
         );
         assert_eq!(filled(json!({"env": []})).2, ["env must be an object"]);

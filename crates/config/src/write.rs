@@ -16,11 +16,11 @@ use crate::file;
 const BACKUPS: usize = 5;
 
 /// Maximum number of symlinks that are followed.
-const LINKS: usize = 40;
+const MAX_SYMLINKS: usize = 40;
 
 /// Result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteOutcome {
     /// SHA-256 of the file in hex: the base hash for the next writer.
     pub hash: String,
     /// Path of the previous version; `None` if there was no file, or nothing to write.
@@ -37,7 +37,7 @@ pub enum WriteError {
     #[error("the new config is not valid: {0}")]
     Refused(String),
     /// An I/O error.
-    #[error("cannot {doing} {}; the config is as it was", path.display())]
+    #[error("cannot {doing} {}; the config was not changed", path.display())]
     Disk {
         /// Operation that failed.
         doing: &'static str,
@@ -63,7 +63,7 @@ pub fn write(
     base_hash: Option<&str>,
     new_text: &str,
     validate: impl FnOnce(&str) -> Result<(), String>,
-) -> Result<Written, WriteError> {
+) -> Result<WriteOutcome, WriteError> {
     let file = target(path)?;
     // Also checked before the lock, so that a refusal leaves no trace, not even a lock file.
     if let Some(unchanged) = unchanged(read(&file)?.as_deref(), base_hash, new_text)? {
@@ -71,7 +71,7 @@ pub fn write(
     }
     validate(new_text).map_err(WriteError::Refused)?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).or_else(failed("create the folder", folder))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).or_else(failed("create the directory", folder))?;
     let lock = lock(&beside(&file, ".lock"))?;
     let current = read(&file)?;
     if let Some(unchanged) = unchanged(current.as_deref(), base_hash, new_text)? {
@@ -79,40 +79,44 @@ pub fn write(
     }
     let backup = swap(&file, folder, current.as_deref(), new_text)?;
     drop(lock);
-    Ok(Written { hash: hash(new_text.as_bytes()), backup })
+    Ok(WriteOutcome { hash: hash(new_text.as_bytes()), backup })
 }
 
 /// Resolves the symlinks of a path; the target need not exist.
 fn target(path: &Path) -> Result<PathBuf, WriteError> {
     let mut file = path.to_owned();
-    for _ in 0..LINKS {
+    for _ in 0..MAX_SYMLINKS {
         match fs::read_link(&file) {
             Ok(next) => file = file.parent().unwrap_or(Path::new("")).join(next),
             // Not a symlink, or the file does not exist.
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => return Ok(file),
-            Err(error) => return failed("follow the link", path)(error),
+            Err(error) => return failed("resolve the symlink", path)(error),
         }
     }
-    failed("follow the link", path)(io::Error::other("it leads through too many links"))
+    failed("resolve the symlink", path)(io::Error::other("too many levels of symlinks"))
 }
 
 fn read(file: &Path) -> Result<Option<Vec<u8>>, WriteError> {
-    file::read(file).or_else(|why| failed("read", file)(io::Error::other(format!("it {why}"))))
+    file::read(file).or_else(|why| failed("read", file)(io::Error::other(format!("the file {why}"))))
 }
 
-fn unchanged(current: Option<&[u8]>, base_hash: Option<&str>, new_text: &str) -> Result<Option<Written>, WriteError> {
+fn unchanged(
+    current: Option<&[u8]>,
+    base_hash: Option<&str>,
+    new_text: &str,
+) -> Result<Option<WriteOutcome>, WriteError> {
     let current = current.unwrap_or_default();
     let hash = hash(current);
     if base_hash.is_some_and(|base| !base.eq_ignore_ascii_case(&hash)) {
         return Err(WriteError::Conflict);
     }
-    Ok((current == new_text.as_bytes()).then_some(Written { hash, backup: None }))
+    Ok((current == new_text.as_bytes()).then_some(WriteOutcome { hash, backup: None }))
 }
 
 /// Waits for other writers; the system releases the lock when the file is closed, also by a crash.
 fn lock(path: &Path) -> Result<File, WriteError> {
     let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
-    let file = open().or_else(failed("open the lock", path))?;
+    let file = open().or_else(failed("open the lock file", path))?;
     file.lock().or_else(failed("lock", path))?;
     Ok(file)
 }
@@ -128,7 +132,7 @@ fn swap(file: &Path, folder: &Path, current: Option<&[u8]>, new_text: &str) -> R
         Some(current) => {
             let copy = prepare(file, folder, current, mode)?;
             let backup = rotate(file)?;
-            copy.persist(&backup).map_err(|error| error.error).or_else(failed("keep a copy in", &backup))?;
+            copy.persist(&backup).map_err(|error| error.error).or_else(failed("write the backup", &backup))?;
             Some(backup)
         }
         None => None,
@@ -136,7 +140,7 @@ fn swap(file: &Path, folder: &Path, current: Option<&[u8]>, new_text: &str) -> R
     next.persist(file).map_err(|error| error.error).or_else(failed("replace", file))?;
     // The new text is in place; only whether its name survives a power cut is open.
     if let Err(error) = File::open(folder).and_then(|folder| folder.sync_all()) {
-        tracing::warn!(%error, folder = %folder.display(), "the folder of the config could not be synced");
+        tracing::warn!(%error, folder = %folder.display(), "failed to sync the config directory");
     }
     Ok(backup)
 }
@@ -151,7 +155,7 @@ fn prepare(file: &Path, folder: &Path, content: &[u8], mode: u32) -> Result<Name
         temp.as_file().sync_all()?;
         Ok(temp)
     };
-    make().or_else(failed("write next to", file))
+    make().or_else(failed("write a temporary file next to", file))
 }
 
 /// Rotates the backups and returns the path of the next one.
@@ -163,7 +167,7 @@ fn rotate(file: &Path) -> Result<PathBuf, WriteError> {
     for age in (1..BACKUPS).rev() {
         let (from, to) = (name(age - 1), name(age));
         match fs::rename(&from, &to) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return failed("rename the copy", &from)(error),
+            Err(error) if error.kind() != ErrorKind::NotFound => return failed("rename the backup", &from)(error),
             Ok(()) | Err(_) => {}
         }
     }
@@ -189,7 +193,7 @@ mod tests {
 
     const NONE: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-    fn plain(path: &Path, text: &str) -> Result<Written, String> {
+    fn plain(path: &Path, text: &str) -> Result<WriteOutcome, String> {
         write(path, None, text, |_| Ok(())).map_err(|error| error.to_string())
     }
 
@@ -213,10 +217,10 @@ mod tests {
     fn the_last_five_versions_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("new/a.json");
-        assert_eq!(plain(&file, "0"), Ok(Written { hash: hash(b"0"), backup: None }));
+        assert_eq!(plain(&file, "0"), Ok(WriteOutcome { hash: hash(b"0"), backup: None }));
         let backup = Some(folder.path().join("new/a.json.bak"));
         for text in ["1", "2", "3", "4", "5", "6"] {
-            assert_eq!(plain(&file, text), Ok(Written { hash: hash(text.as_bytes()), backup: backup.clone() }));
+            assert_eq!(plain(&file, text), Ok(WriteOutcome { hash: hash(text.as_bytes()), backup: backup.clone() }));
         }
         let kept = [
             ("a.json", "6"),
@@ -237,9 +241,9 @@ mod tests {
         fs::write(&file, "{}").unwrap();
         let refuse = |_: &str| Err("never asked".to_owned());
         let written = write(&file, Some(&hash(b"{}")), "{}", refuse).unwrap();
-        assert_eq!(written, Written { hash: hash(b"{}"), backup: None });
+        assert_eq!(written, WriteOutcome { hash: hash(b"{}"), backup: None });
         let written = write(&folder.path().join("none/b.json"), Some(NONE), "", refuse).unwrap();
-        assert_eq!(written, Written { hash: NONE.to_owned(), backup: None });
+        assert_eq!(written, WriteOutcome { hash: NONE.to_owned(), backup: None });
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -289,7 +293,7 @@ mod tests {
         assert_eq!(fs::read_to_string(real.join("new.json")).unwrap(), "n");
         symlink("loop", links.join("loop")).unwrap();
         let name = links.join("loop");
-        let words = format!("cannot follow the link {}; the config is as it was", name.display());
+        let words = format!("cannot resolve the symlink {}; the config was not changed", name.display());
         assert_eq!(plain(&name, "1"), Err(words));
     }
 
@@ -303,16 +307,16 @@ mod tests {
         let before = files(folder.path());
         // A file cannot replace a folder, not even as root.
         fs::create_dir(folder.path().join("a.json.bak.4")).unwrap();
-        let words = format!("cannot rename the copy {}.bak.3; the config is as it was", file.display());
+        let words = format!("cannot rename the backup {}.bak.3; the config was not changed", file.display());
         assert_eq!(plain(&file, "1"), Err(words));
         assert_eq!(files(folder.path()), before);
-        let words = format!("cannot read {}; the config is as it was", folder.path().display());
+        let words = format!("cannot read {}; the config was not changed", folder.path().display());
         assert_eq!(plain(folder.path(), "1"), Err(words));
         let below = file.join("below");
-        let words = format!("cannot follow the link {}; the config is as it was", below.display());
+        let words = format!("cannot resolve the symlink {}; the config was not changed", below.display());
         assert_eq!(plain(&below, "1"), Err(words));
         // No file can be created there, not even by root.
-        let words = "cannot open the lock /proc/a.json.lock; the config is as it was";
+        let words = "cannot open the lock file /proc/a.json.lock; the config was not changed";
         assert_eq!(plain(Path::new("/proc/a.json"), "1"), Err(words.to_owned()));
     }
 
@@ -333,7 +337,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         File::create(&file).unwrap();
-        let words = format!("cannot write next to {}; the config is as it was", file.display());
+        let words = format!("cannot write a temporary file next to {}; the config was not changed", file.display());
         assert_eq!(plain(&file, "1"), Err(words));
         assert_eq!(files(folder.path()), table(&[("a.json", "")]));
     }

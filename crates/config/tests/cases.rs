@@ -2,15 +2,15 @@
 
 use std::{fs, path::Path};
 
-use homard_config::{Env, Loaded, read};
+use homard_config::{LoadedConfig, ReadEnvironment, read};
 use serde_json::{Value, json};
 
 mod sample;
 
 /// Formats the result of reading a config like `expected.txt`.
-fn told(loaded: &Loaded<sample::Config>) -> String {
+fn told(loaded: &LoadedConfig<sample::Config>) -> String {
     let mut text = String::new();
-    for (kind, problems) in [("problem", &loaded.wrong()), ("warning", &loaded.warnings)] {
+    for (kind, problems) in [("problem", &loaded.all_problems()), ("warning", &loaded.warnings)] {
         for problem in problems {
             text.push_str(&format!("{kind}: {problem}\n"));
         }
@@ -43,7 +43,7 @@ fn every_case_is_told_as_expected() {
     assert!(!folders.is_empty());
     let mut different = String::new();
     for folder in folders {
-        let env = Env { variable: &sample::variable, include_roots: &[] };
+        let env = ReadEnvironment { variable: &sample::variable, include_roots: &[] };
         let told = told(&read(&folder.join("config.json"), &env));
         let expected = fs::read_to_string(folder.join("expected.txt")).unwrap_or_default();
         if told != expected {

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use homard_config::{Env, Loaded, Sections, read};
+use homard_config::{LoadedConfig, ReadEnvironment, Sections, read};
 
 const VERSIONS: [&str; 2] = ["2026.2.9", "2026.9.6"];
 
@@ -99,7 +99,7 @@ fn configs_that_openclaw_wrote_have_no_unknown_key() {
             .unwrap();
             return;
         }
-        let loaded: Loaded<Nothing> = read(&path, &Env { variable: &|_| None, include_roots: &[] });
+        let loaded: LoadedConfig<Nothing> = read(&path, &ReadEnvironment { variable: &|_| None, include_roots: &[] });
         assert_eq!(loaded.problems, [], "{state}");
         let keys: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
         let sections = loaded.source.as_object().map(|sections| sections.keys().map(String::as_str).collect());

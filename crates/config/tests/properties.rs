@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path};
 
-use homard_config::{Env, Loaded, read, read_text};
+use homard_config::{LoadedConfig, ReadEnvironment, read, read_text};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
 mod sample;
 
-const ENV: Env<'static> = Env { variable: &sample::variable, include_roots: &[] };
+const ENV: ReadEnvironment<'static> = ReadEnvironment { variable: &sample::variable, include_roots: &[] };
 
 fn value() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
@@ -66,7 +66,7 @@ fn bare(name: &str) -> String {
     if is_word && !["true", "false", "null"].contains(&name) { name.to_owned() } else { Value::from(name).to_string() }
 }
 
-fn read_as(text: &str) -> Loaded<sample::Config> {
+fn read_as(text: &str) -> LoadedConfig<sample::Config> {
     read_text(Path::new("config.json"), text, &ENV)
 }
 

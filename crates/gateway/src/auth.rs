@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use homard_audit::{Audit, Fact, What};
+use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::{ErrorShape, Generation, method::connect::Auth};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -16,19 +16,19 @@ use subtle::{Choice, ConstantTimeEq};
 use tokio::time::Instant;
 
 /// Failed attempts from one address within [`WINDOW`] that lock it out.
-const FAILURES: usize = 10;
+const MAX_FAILURES: usize = 10;
 /// Period over which failed attempts are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Duration of a lockout. Guessable secrets from a locked-out address are not compared at all.
 const LOCKOUT: Duration = Duration::from_secs(300);
 /// Failed attempts from all addresses within [`WINDOW`] after which attempts are throttled globally.
-const FAILURES_OF_ALL: usize = 1_000;
+const MAX_TOTAL_FAILURES: usize = 1_000;
 /// Minimum interval between comparisons of guessable secrets while the global throttle is active.
-const PACE_OF_ALL: Duration = Duration::from_millis(250);
+const THROTTLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum length of a token, in characters, to count as unguessable.
-pub(crate) const LONG_ENOUGH: usize = 16;
+pub(crate) const MIN_TOKEN_CHARS: usize = 16;
 /// Maximum number of addresses tracked at once. When exceeded, all counts are cleared.
-const ADDRESSES: usize = 4096;
+const MAX_ADDRESSES: usize = 4096;
 
 /// The gateway's token, its password, or both. Either is accepted in either field, as clients send them.
 #[derive(Clone, Default)]
@@ -60,17 +60,17 @@ impl Secret {
     }
 
     /// True if one of the texts is the token or the password. Constant time for all wrong texts.
-    fn is_among(&self, shown: &[&str]) -> bool {
-        Self::is_one_of([&self.token, &self.password].into_iter().flatten(), shown)
+    fn matches_any(&self, shown: &[&str]) -> bool {
+        Self::any_equal([&self.token, &self.password].into_iter().flatten(), shown)
     }
 
     /// True if one of the texts is the token and the token is long enough to be unguessable. Passwords are chosen by
     /// people and always count as guessable.
-    fn is_unguessable_among(&self, shown: &[&str]) -> bool {
-        Self::is_one_of(self.token.iter().filter(|token| token.chars().count() >= LONG_ENOUGH), shown)
+    fn token_matches_any(&self, shown: &[&str]) -> bool {
+        Self::any_equal(self.token.iter().filter(|token| token.chars().count() >= MIN_TOKEN_CHARS), shown)
     }
 
-    fn is_one_of<'a>(known: impl Iterator<Item = &'a String>, shown: &[&str]) -> bool {
+    fn any_equal<'a>(known: impl Iterator<Item = &'a String>, shown: &[&str]) -> bool {
         let pairs = known.flat_map(|known| shown.iter().map(move |shown| (known, shown)));
         // Digests have equal length, so the comparison does not reveal the secret's length.
         let same = |known: &str, shown: &str| Sha256::digest(known).ct_eq(&Sha256::digest(shown));
@@ -111,7 +111,7 @@ pub(crate) enum Proof<T> {
 
 /// Why authentication failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub(crate) enum AuthError {
     /// No credential was sent.
     Missing(Kind),
     /// The credential is wrong.
@@ -119,21 +119,21 @@ pub(crate) enum Denied {
     /// The device token is unknown.
     DeviceToken,
     /// Too many failed attempts.
-    TooOften {
+    RateLimited {
         /// Remaining time of the lockout.
         wait: Duration,
     },
 }
 
-impl Denied {
+impl AuthError {
     /// Short description for the audit log.
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
-            Self::Missing(_) => "nothing shown",
+            Self::Missing(_) => "no credentials",
             Self::Mismatch(Kind::Token) => "wrong token",
             Self::Mismatch(Kind::Password) => "wrong password",
             Self::DeviceToken => "wrong device token",
-            Self::TooOften { .. } => "locked out",
+            Self::RateLimited { .. } => "locked out",
         }
     }
 
@@ -156,15 +156,18 @@ impl Denied {
                 "device_token_mismatch".to_owned(),
                 "update_auth_credentials",
             ),
-            Self::TooOften { wait } => (
-                format!("unauthorized: too many failed attempts (retry with the right secret in {})", told(wait)),
+            Self::RateLimited { wait } => (
+                format!(
+                    "unauthorized: too many failed attempts (retry with the right secret in {})",
+                    format_wait(wait)
+                ),
                 "AUTH_RATE_LIMITED".to_owned(),
                 "rate_limited".to_owned(),
                 "wait_then_retry",
             ),
         };
         let mut error = ErrorShape::invalid(message);
-        if let Self::TooOften { wait } = self {
+        if let Self::RateLimited { wait } = self {
             error.retryable = Some(true);
             error.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         }
@@ -178,13 +181,13 @@ impl Denied {
 }
 
 /// Returns a waiting time in whole seconds, rounded up.
-pub(crate) fn seconds(wait: Duration) -> u64 {
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 /// Formats a waiting time in whole seconds, rounded up.
-pub(crate) fn told(wait: Duration) -> String {
-    let seconds = seconds(wait);
+pub(crate) fn format_wait(wait: Duration) -> String {
+    let seconds = whole_seconds(wait);
     format!("{seconds} second{}", if seconds == 1 { "" } else { "s" })
 }
 
@@ -194,38 +197,38 @@ fn code(kind: Kind, what: &str) -> String {
 
 /// Compares secrets and limits the rate of failed attempts.
 #[derive(Debug)]
-pub(crate) struct Bouncer {
+pub(crate) struct AuthLimiter {
     secret: Secret,
-    wrong: Mutex<Failures>,
+    failures: Mutex<Failures>,
     audit: Audit,
 }
 
 /// Failed attempts, per address and in total.
 #[derive(Debug, Default)]
 struct Failures {
-    by_address: HashMap<IpAddr, Record>,
+    by_address: HashMap<IpAddr, AddressFailures>,
     /// Start of the current window.
-    since: Option<Instant>,
+    window_start: Option<Instant>,
     /// Failed attempts in the current window.
     count: usize,
     /// Earliest time of the next comparison while the global throttle is active.
-    next: Option<Instant>,
+    next_allowed: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Record {
-    /// Times of failed attempts, oldest first; at most [`FAILURES`].
+struct AddressFailures {
+    /// Times of failed attempts, oldest first; at most [`MAX_FAILURES`].
     failures: Vec<Instant>,
     locked_until: Option<Instant>,
 }
 
-impl Bouncer {
+impl AuthLimiter {
     pub(crate) fn new(secret: Secret) -> Self {
-        Self { secret, wrong: Mutex::default(), audit: Audit::default() }
+        Self { secret, failures: Mutex::default(), audit: Audit::default() }
     }
 
     /// Sets the audit log that failed attempts are recorded in.
-    pub(crate) fn noting(mut self, audit: Audit) -> Self {
+    pub(crate) fn with_audit(mut self, audit: Audit) -> Self {
         self.audit = audit;
         self
     }
@@ -239,32 +242,32 @@ impl Bouncer {
     ///
     /// While an address is locked out, guessable secrets from it are not compared: the response would otherwise confirm
     /// a correct guess. A long token cannot be guessed, so its owner is never locked out.
-    pub(crate) fn check(&self, auth: &Auth, address: IpAddr, now: Instant) -> Result<(), Denied> {
-        self.judge(auth, (address, now), || None::<()>).map(|_| ())
+    pub(crate) fn check(&self, auth: &Auth, address: IpAddr, now: Instant) -> Result<(), AuthError> {
+        self.authenticate(auth, (address, now), || None::<()>).map(|_| ())
     }
 
     /// Returns true if one of the words of a text is the secret, so that the text must not be shown to others.
-    pub(crate) fn is_in(&self, text: &str) -> bool {
-        self.secret.is_among(&text.split_whitespace().collect::<Vec<_>>())
+    pub(crate) fn occurs_in(&self, text: &str) -> bool {
+        self.secret.matches_any(&text.split_whitespace().collect::<Vec<_>>())
     }
 
     /// Checks the shared secret or, failing that, another unguessable credential (`else_worth`, which returns what it
     /// grants). Every failed credential of any kind is counted here, so none bypasses the lockout.
-    pub(crate) fn judge<T>(
+    pub(crate) fn authenticate<T>(
         &self,
         auth: &Auth,
         (address, now): (IpAddr, Instant),
         else_worth: impl FnOnce() -> Option<T>,
-    ) -> Result<Proof<T>, Denied> {
+    ) -> Result<Proof<T>, AuthError> {
         let shown: Vec<&str> = [&auth.token, &auth.password].into_iter().flatten().map(String::as_str).collect();
         let denied = match (shown.is_empty(), &auth.device_token) {
-            (false, _) => Denied::Mismatch(self.kind()),
-            (true, Some(_)) => Denied::DeviceToken,
+            (false, _) => AuthError::Mismatch(self.kind()),
+            (true, Some(_)) => AuthError::DeviceToken,
             // Bootstrap tokens are not supported, so this counts as a failed guess.
-            (true, None) if auth.bootstrap_token.is_some() => Denied::Mismatch(self.kind()),
-            (true, None) => return Err(Denied::Missing(self.kind())),
+            (true, None) if auth.bootstrap_token.is_some() => AuthError::Mismatch(self.kind()),
+            (true, None) => return Err(AuthError::Missing(self.kind())),
         };
-        if self.secret.is_unguessable_among(&shown) {
+        if self.secret.token_matches_any(&shown) {
             return Ok(Proof::Secret);
         }
         if let Some(worth) = else_worth() {
@@ -272,19 +275,19 @@ impl Bouncer {
         }
         let address = bucket(address);
         // Held until the result is recorded: concurrent guesses get no more comparisons than sequential ones.
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wait) = wrong.wait(address, now) {
-            return Err(Denied::TooOften { wait });
+            return Err(AuthError::RateLimited { wait });
         }
-        if self.secret.is_among(&shown) {
+        if self.secret.matches_any(&shown) {
             return Ok(Proof::Secret);
         }
-        let is_locked_out = wrong.note(address, now);
+        let is_locked_out = wrong.record(address, now);
         drop(wrong);
-        let note = |what| self.audit.note(Fact::new(what).by(&address.to_string()).ended(denied.word()));
-        note(What::AuthFailed);
+        let note = |what| self.audit.note(AuditRecord::new(what).actor(&address.to_string()).outcome(denied.label()));
+        note(AuditKind::AuthFailed);
         if is_locked_out {
-            note(What::AuthLockedOut);
+            note(AuditKind::AuthLockedOut);
         }
         Err(denied)
     }
@@ -292,7 +295,7 @@ impl Bouncer {
 
 /// Returns the prefix that an address is rate-limited by: an IPv4 address in either spelling, or the /64 of an IPv6
 /// address, since one machine can choose freely within it.
-pub(crate) fn household(address: IpAddr) -> IpAddr {
+pub(crate) fn ip_prefix(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
@@ -302,9 +305,9 @@ pub(crate) fn household(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Like [`household`], with all loopback addresses as one: every local program can use each of them.
+/// Like [`ip_prefix`], with all loopback addresses as one: every local program can use each of them.
 fn bucket(address: IpAddr) -> IpAddr {
-    if address.to_canonical().is_loopback() { Ipv4Addr::LOCALHOST.into() } else { household(address) }
+    if address.to_canonical().is_loopback() { Ipv4Addr::LOCALHOST.into() } else { ip_prefix(address) }
 }
 
 impl Failures {
@@ -313,34 +316,34 @@ impl Failures {
         if let Some(wait) = self.by_address.get(&address).and_then(|record| record.lockout(now)) {
             return Some(wait);
         }
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {
-            (self.since, self.count, self.next) = (Some(now), 0, None);
+        if self.window_start.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {
+            (self.window_start, self.count, self.next_allowed) = (Some(now), 0, None);
         }
-        if self.count < FAILURES_OF_ALL {
+        if self.count < MAX_TOTAL_FAILURES {
             return None;
         }
-        match self.next.filter(|next| *next > now) {
+        match self.next_allowed.filter(|next| *next > now) {
             Some(next) => Some(next - now),
             None => {
-                self.next = Some(now + PACE_OF_ALL);
+                self.next_allowed = Some(now + THROTTLE_INTERVAL);
                 None
             }
         }
     }
 
     /// Records a failed attempt; returns true if it locks the address out.
-    fn note(&mut self, address: IpAddr, now: Instant) -> bool {
+    fn record(&mut self, address: IpAddr, now: Instant) -> bool {
         self.count += 1;
-        if self.by_address.len() >= ADDRESSES && !self.by_address.contains_key(&address) {
+        if self.by_address.len() >= MAX_ADDRESSES && !self.by_address.contains_key(&address) {
             self.by_address.clear();
         }
         let record = self.by_address.entry(address).or_default();
-        record.note(now);
+        record.record(now);
         record.lockout(now).is_some()
     }
 }
 
-impl Record {
+impl AddressFailures {
     /// Remaining time of the lockout, if any.
     fn lockout(&self, now: Instant) -> Option<Duration> {
         let wait = self.locked_until?.saturating_duration_since(now);
@@ -348,11 +351,11 @@ impl Record {
     }
 
     /// Records a failed attempt.
-    fn note(&mut self, now: Instant) {
+    fn record(&mut self, now: Instant) {
         self.locked_until = None;
         self.failures.retain(|at| now.saturating_duration_since(*at) < WINDOW);
         self.failures.push(now);
-        if self.failures.len() >= FAILURES {
+        if self.failures.len() >= MAX_FAILURES {
             self.failures.clear();
             self.locked_until = Some(now + LOCKOUT);
         }
@@ -365,8 +368,8 @@ mod tests {
 
     const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn bouncer(token: Option<&str>, password: Option<&str>) -> Bouncer {
-        Bouncer::new(Secret::new(token.map(str::to_owned), password.map(str::to_owned)))
+    fn bouncer(token: Option<&str>, password: Option<&str>) -> AuthLimiter {
+        AuthLimiter::new(Secret::new(token.map(str::to_owned), password.map(str::to_owned)))
     }
 
     fn shows(token: Option<&str>, password: Option<&str>) -> Auth {
@@ -387,12 +390,12 @@ mod tests {
     async fn anything_else_is_refused_and_named() {
         let now = Instant::now();
         let (token, password) = (bouncer(Some("s"), None), bouncer(None, Some("s")));
-        assert_eq!(token.check(&shows(None, None), HOME, now), Err(Denied::Missing(Kind::Token)));
-        assert_eq!(token.check(&shows(Some("t"), None), HOME, now), Err(Denied::Mismatch(Kind::Token)));
-        assert_eq!(token.check(&shows(Some(""), None), HOME, now), Err(Denied::Mismatch(Kind::Token)));
-        assert_eq!(password.check(&shows(Some("t"), None), HOME, now), Err(Denied::Mismatch(Kind::Password)));
+        assert_eq!(token.check(&shows(None, None), HOME, now), Err(AuthError::Missing(Kind::Token)));
+        assert_eq!(token.check(&shows(Some("t"), None), HOME, now), Err(AuthError::Mismatch(Kind::Token)));
+        assert_eq!(token.check(&shows(Some(""), None), HOME, now), Err(AuthError::Mismatch(Kind::Token)));
+        assert_eq!(password.check(&shows(Some("t"), None), HOME, now), Err(AuthError::Mismatch(Kind::Password)));
         let device = Auth { device_token: Some("d".to_owned()), ..Auth::default() };
-        assert_eq!(token.check(&device, HOME, now), Err(Denied::DeviceToken));
+        assert_eq!(token.check(&device, HOME, now), Err(AuthError::DeviceToken));
     }
 
     #[test]
@@ -408,26 +411,26 @@ mod tests {
         let wrong = shows(Some("guess"), None);
         for second in 0..10 {
             let now = start + Duration::from_secs(second);
-            assert_eq!(bouncer.check(&wrong, HOME, now), Err(Denied::Mismatch(Kind::Token)));
+            assert_eq!(bouncer.check(&wrong, HOME, now), Err(AuthError::Mismatch(Kind::Token)));
         }
         let now = start + Duration::from_secs(19);
-        let locked = Err(Denied::TooOften { wait: Duration::from_secs(290) });
+        let locked = Err(AuthError::RateLimited { wait: Duration::from_secs(290) });
         assert_eq!(bouncer.check(&wrong, HOME, now), locked);
         assert_eq!(bouncer.check(&wrong, Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), now), locked);
         // R35: a guessable secret is not even compared.
         assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, now), locked);
         let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-        assert_eq!(bouncer.check(&wrong, elsewhere, now), Err(Denied::Mismatch(Kind::Token)));
+        assert_eq!(bouncer.check(&wrong, elsewhere, now), Err(AuthError::Mismatch(Kind::Token)));
         assert_eq!(bouncer.check(&shows(Some("s"), None), elsewhere, now), Ok(()));
         let later = now + LOCKOUT;
-        assert_eq!(bouncer.check(&wrong, HOME, later), Err(Denied::Mismatch(Kind::Token)));
+        assert_eq!(bouncer.check(&wrong, HOME, later), Err(AuthError::Mismatch(Kind::Token)));
         assert_eq!(bouncer.check(&shows(Some("s"), None), HOME, later), Ok(()));
     }
 
     #[test]
     fn r37_all_spellings_of_an_address_are_one_bucket() {
         let same = |addresses: &[&str]| {
-            let mut homes: Vec<_> = addresses.iter().map(|address| household(address.parse().unwrap())).collect();
+            let mut homes: Vec<_> = addresses.iter().map(|address| ip_prefix(address.parse().unwrap())).collect();
             homes.dedup();
             homes.len() == 1
         };
@@ -440,7 +443,10 @@ mod tests {
             let tried = |at: usize| {
                 bouncer.check(&shows(Some("x"), None), spellings[at % spellings.len()].parse().unwrap(), now)
             };
-            assert_eq!((0..1000).filter(|at| tried(*at) == Err(Denied::Mismatch(Kind::Token))).count(), FAILURES);
+            assert_eq!(
+                (0..1000).filter(|at| tried(*at) == Err(AuthError::Mismatch(Kind::Token))).count(),
+                MAX_FAILURES
+            );
         }
         assert!(same(&["192.0.2.7", "::ffff:192.0.2.7", "::ffff:c000:207", "0:0:0:0:0:ffff:192.0.2.7"]));
         assert!(same(&["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9"]));
@@ -461,14 +467,14 @@ mod tests {
             };
             let bouncer = bouncer(Some("s"), None);
             let now = Instant::now();
-            let judged = |auth: &Auth| bouncer.judge(auth, (HOME, now), || None::<()>);
-            let evaluated = (0..100).filter(|_| !matches!(judged(&guess), Err(Denied::TooOften { .. }))).count();
-            assert_eq!(evaluated, FAILURES, "{guess:?}");
+            let judged = |auth: &Auth| bouncer.authenticate(auth, (HOME, now), || None::<()>);
+            let evaluated = (0..100).filter(|_| !matches!(judged(&guess), Err(AuthError::RateLimited { .. }))).count();
+            assert_eq!(evaluated, MAX_FAILURES, "{guess:?}");
             // From here on guessable secrets are not compared. Device tokens still are.
             let right = Auth { token: Some("s".to_owned()), ..Auth::default() };
-            let locked = bouncer.judge(&right, (HOME, now), || None::<()>);
-            assert!(matches!(locked, Err(Denied::TooOften { .. })), "{locked:?}");
-            assert_eq!(bouncer.judge(&right, (HOME, now), || Some(())), Ok(Proof::Other(())));
+            let locked = bouncer.authenticate(&right, (HOME, now), || None::<()>);
+            assert!(matches!(locked, Err(AuthError::RateLimited { .. })), "{locked:?}");
+            assert_eq!(bouncer.authenticate(&right, (HOME, now), || Some(())), Ok(Proof::Other(())));
         }
     }
 
@@ -478,12 +484,15 @@ mod tests {
         let bouncer = bouncer(Some(token), Some("password"));
         let now = Instant::now();
         let guesses: Vec<_> = (0..50).map(|_| bouncer.check(&shows(Some("guess"), None), HOME, now)).collect();
-        assert_eq!(guesses.iter().filter(|guess| **guess == Err(Denied::Mismatch(Kind::Token))).count(), FAILURES);
-        assert!(matches!(guesses[49], Err(Denied::TooOften { .. })));
+        assert_eq!(
+            guesses.iter().filter(|guess| **guess == Err(AuthError::Mismatch(Kind::Token))).count(),
+            MAX_FAILURES
+        );
+        assert!(matches!(guesses[49], Err(AuthError::RateLimited { .. })));
         assert_eq!(bouncer.check(&shows(Some(token), None), HOME, now), Ok(()));
         assert_eq!(bouncer.check(&shows(None, Some(token)), HOME, now), Ok(()));
         // Passwords are chosen by people and count as guessable.
-        assert!(matches!(bouncer.check(&shows(None, Some("password")), HOME, now), Err(Denied::TooOften { .. })));
+        assert!(matches!(bouncer.check(&shows(None, Some("password")), HOME, now), Err(AuthError::RateLimited { .. })));
     }
 
     #[tokio::test]
@@ -493,9 +502,9 @@ mod tests {
         let addresses = (0..700_u16).map(|at| IpAddr::from([127, (at >> 8) as u8, at as u8, 2]));
         let addresses = addresses.chain(["::1".parse().unwrap(), "::ffff:127.0.0.9".parse().unwrap()]);
         let compared = addresses.filter(|address| {
-            bouncer.check(&shows(Some("guess"), None), *address, now) == Err(Denied::Mismatch(Kind::Password))
+            bouncer.check(&shows(Some("guess"), None), *address, now) == Err(AuthError::Mismatch(Kind::Password))
         });
-        assert_eq!(compared.count(), FAILURES);
+        assert_eq!(compared.count(), MAX_FAILURES);
     }
 
     #[tokio::test]
@@ -507,7 +516,7 @@ mod tests {
             bouncer.check(&shows(Some("guess"), None), IpAddr::from([10, a, b, c]), now)
         };
         let compared = |attempts: std::ops::Range<u32>, now: Instant| {
-            attempts.filter(|at| tried(*at, now) == Err(Denied::Mismatch(Kind::Password))).count()
+            attempts.filter(|at| tried(*at, now) == Err(AuthError::Mismatch(Kind::Password))).count()
         };
         assert_eq!(compared(0..1_000, start), 1_000);
         // From here on there is one comparison every 250 ms.
@@ -516,7 +525,7 @@ mod tests {
         assert_eq!(compared(3_000..4_000, start + Duration::from_millis(250)), 1);
         assert_eq!(
             tried(5_000, start + Duration::from_millis(300)),
-            Err(Denied::TooOften { wait: Duration::from_millis(200) })
+            Err(AuthError::RateLimited { wait: Duration::from_millis(200) })
         );
         assert_eq!(compared(6_000..6_100, start + WINDOW), 100);
     }
@@ -527,13 +536,13 @@ mod tests {
         let start = Instant::now();
         for minute in 0..30 {
             let now = start + WINDOW * minute / 5;
-            assert_eq!(bouncer.check(&shows(Some("x"), None), HOME, now), Err(Denied::Mismatch(Kind::Token)));
+            assert_eq!(bouncer.check(&shows(Some("x"), None), HOME, now), Err(AuthError::Mismatch(Kind::Token)));
         }
     }
 
     #[test]
     fn each_generation_is_told_in_its_own_words() {
-        let mismatch = Denied::Mismatch(Kind::Token);
+        let mismatch = AuthError::Mismatch(Kind::Token);
         let message = "unauthorized: gateway token mismatch (provide gateway auth token)";
         assert_eq!(mismatch.error(Generation::Three), ErrorShape::invalid(message));
         assert_eq!(
@@ -543,10 +552,10 @@ mod tests {
                 "recommendedNextStep": "update_auth_credentials",
             }))
         );
-        let locked = Denied::TooOften { wait: Duration::from_secs(2) }.error(Generation::Four);
+        let locked = AuthError::RateLimited { wait: Duration::from_secs(2) }.error(Generation::Four);
         assert_eq!(locked.message, "unauthorized: too many failed attempts (retry with the right secret in 2 seconds)");
         assert_eq!(
-            [1, 1000, 299_001].map(|wait| told(Duration::from_millis(wait))),
+            [1, 1000, 299_001].map(|wait| format_wait(Duration::from_millis(wait))),
             ["1 second", "1 second", "300 seconds"]
         );
         assert_eq!((locked.retryable, locked.retry_after_ms), (Some(true), Some(2000)));

@@ -12,16 +12,16 @@ use homard_agent::tool::Authority;
 use homard_proto::{Generation, SessionKey};
 
 use crate::{
-    handshake::Session,
-    outbox::Outbox,
-    presence::Stay,
-    projector::Followers,
+    handshake::ClientSession,
+    presence::PresenceEntry,
+    projector::SubscriptionCounts,
     scope::{Scope, Scopes},
-    server::Server,
+    send_queue::SendQueue,
+    server::ServerState,
 };
 
 /// Maximum number of sessions whose messages one client may subscribe to individually.
-pub(crate) const READS: usize = 256;
+pub(crate) const MAX_SUBSCRIPTIONS: usize = 256;
 
 /// Client id of OpenClaw's TUI for protocol 4.
 const TUI: &str = "openclaw-tui";
@@ -43,34 +43,34 @@ pub(crate) struct Client {
     /// True if the client needs a pause between the `accepted` response and the run's events; without it, it misses the
     /// end of a run that finishes at once.
     pub(crate) needs_pause: bool,
-    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) send_queue: Arc<SendQueue>,
     /// Version of the presence list that was last sent to it.
     pub(crate) presence: AtomicU64,
     /// Its entry in the presence list; removed on drop.
-    _stay: Option<Stay>,
+    _presence_entry: Option<PresenceEntry>,
     /// True if it subscribed to session changes.
-    follows: AtomicBool,
+    is_subscribed: AtomicBool,
     /// Sessions whose messages it subscribed to.
-    reads: Mutex<BTreeSet<SessionKey>>,
+    message_subscriptions: Mutex<BTreeSet<SessionKey>>,
     /// Shared counters of all subscriptions, including its own.
-    followers: Arc<Followers>,
+    subscription_counts: Arc<SubscriptionCounts>,
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.follow(false);
-        let reads = std::mem::take(&mut *self.reads());
-        self.followers.of_one.fetch_sub(reads.len(), Ordering::Relaxed);
+        self.set_subscribed(false);
+        let reads = std::mem::take(&mut *self.lock_subscriptions());
+        self.subscription_counts.single_session.fetch_sub(reads.len(), Ordering::Relaxed);
     }
 }
 
 impl Client {
     /// Creates a client after a successful handshake, with the presence version it was sent and its entry in the list.
     pub(crate) fn new(
-        server: &Server,
-        session: Session,
-        outbox: Arc<Outbox>,
-        (presence, stay): (u64, Option<Stay>),
+        server: &ServerState,
+        session: ClientSession,
+        outbox: Arc<SendQueue>,
+        (presence, stay): (u64, Option<PresenceEntry>),
     ) -> Self {
         Self {
             id: server.next_connection(),
@@ -80,20 +80,20 @@ impl Client {
             is_direct: session.is_direct,
             tool_events: session.tool_events,
             needs_pause: session.generation == Generation::Three || session.params.client.id == TUI,
-            outbox,
+            send_queue: outbox,
             presence: AtomicU64::new(presence),
-            _stay: stay,
-            follows: AtomicBool::new(false),
-            reads: Mutex::default(),
-            followers: server.projector.followers_count(),
+            _presence_entry: stay,
+            is_subscribed: AtomicBool::new(false),
+            message_subscriptions: Mutex::default(),
+            subscription_counts: server.projector.subscription_counts(),
         }
     }
 
     /// Scopes of the devices that it may manage: its own scopes, or all if it authenticated with the shared secret,
     /// which would allow it to request all. OpenClaw's CLI sends the secret and requests only `operator.pairing` to
     /// remove a device.
-    pub(crate) fn manages(&self) -> Scopes {
-        if self.has_secret { Scopes::of(vec![Scope::Admin.name().to_owned()]) } else { self.scopes.clone() }
+    pub(crate) fn manageable_scopes(&self) -> Scopes {
+        if self.has_secret { Scopes::from_names(vec![Scope::Admin.name().to_owned()]) } else { self.scopes.clone() }
     }
 
     /// Authority of the runs that it starts.
@@ -102,55 +102,55 @@ impl Client {
     }
 
     /// True if it receives run events.
-    pub(crate) fn hears_runs(&self) -> bool {
+    pub(crate) fn receives_run_events(&self) -> bool {
         self.scopes.allow(Scope::Read)
     }
 
     /// True if it is subscribed to session changes and has the scope for them.
-    pub(crate) fn follows(&self) -> bool {
-        self.follows.load(Ordering::Relaxed) && self.hears_runs()
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.is_subscribed.load(Ordering::Relaxed) && self.receives_run_events()
     }
 
     /// Subscribes to session changes, or unsubscribes.
-    pub(crate) fn follow(&self, wants: bool) {
-        if self.follows.swap(wants, Ordering::Relaxed) == wants {
+    pub(crate) fn set_subscribed(&self, wants: bool) {
+        if self.is_subscribed.swap(wants, Ordering::Relaxed) == wants {
             return;
         }
         if wants {
-            self.followers.of_all.fetch_add(1, Ordering::Relaxed);
+            self.subscription_counts.all_sessions.fetch_add(1, Ordering::Relaxed);
         } else {
-            self.followers.of_all.fetch_sub(1, Ordering::Relaxed);
+            self.subscription_counts.all_sessions.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// True if it is subscribed to a session's messages and has the scope for them. Protocol 3 does not have these
     /// events.
-    pub(crate) fn hears_messages(&self, key: &SessionKey) -> bool {
+    pub(crate) fn receives_messages(&self, key: &SessionKey) -> bool {
         self.generation == Generation::Four
-            && self.hears_runs()
-            && (self.follows.load(Ordering::Relaxed) || self.reads().contains(key))
+            && self.receives_run_events()
+            && (self.is_subscribed.load(Ordering::Relaxed) || self.lock_subscriptions().contains(key))
     }
 
     /// Subscribes to a session's messages; `false` if it has too many subscriptions.
-    pub(crate) fn read_along(&self, key: SessionKey) -> bool {
-        let mut reads = self.reads();
-        if reads.len() >= READS && !reads.contains(&key) {
+    pub(crate) fn subscribe_messages(&self, key: SessionKey) -> bool {
+        let mut reads = self.lock_subscriptions();
+        if reads.len() >= MAX_SUBSCRIPTIONS && !reads.contains(&key) {
             return false;
         }
         if reads.insert(key) {
-            self.followers.of_one.fetch_add(1, Ordering::Relaxed);
+            self.subscription_counts.single_session.fetch_add(1, Ordering::Relaxed);
         }
         true
     }
 
     /// Unsubscribes from a session's messages.
-    pub(crate) fn look_away(&self, key: &SessionKey) {
-        if self.reads().remove(key) {
-            self.followers.of_one.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn unsubscribe_messages(&self, key: &SessionKey) {
+        if self.lock_subscriptions().remove(key) {
+            self.subscription_counts.single_session.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn reads(&self) -> MutexGuard<'_, BTreeSet<SessionKey>> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_subscriptions(&self) -> MutexGuard<'_, BTreeSet<SessionKey>> {
+        self.message_subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 /// Why a device identity is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DeviceAuthError {
     /// The device id is not the digest of the public key.
     IdMismatch,
     /// The signature's timestamp is too old or in the future.
@@ -32,7 +32,7 @@ pub(crate) enum Fault {
     PublicKey,
 }
 
-impl Fault {
+impl DeviceAuthError {
     /// Returns the error that is sent to the client.
     pub(crate) fn error(self, generation: Generation) -> ErrorShape {
         let (message, code, reason) = match self {
@@ -53,7 +53,7 @@ impl Fault {
 
 /// Connection facts that a signature is checked against.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Circumstances<'a> {
+pub(crate) struct SignatureContext<'a> {
     /// Nonce of this connection's challenge.
     pub(crate) nonce: &'a str,
     /// Milliseconds since the epoch.
@@ -65,7 +65,7 @@ pub(crate) struct Circumstances<'a> {
 }
 
 /// Maximum number of nonce-less signatures that are remembered.
-const REMEMBERED: usize = 1_024;
+const MAX_USED_SIGNATURES: usize = 1_024;
 
 /// Maximum difference between a signature's timestamp and the local clock.
 fn skew(generation: Generation) -> Duration {
@@ -76,24 +76,28 @@ fn skew(generation: Generation) -> Duration {
 }
 
 /// Verifies a device's identity; checks are made in the order that clients expect.
-pub(crate) fn check(params: &ConnectParams, device: &Device, facts: Circumstances<'_>) -> Result<(), Fault> {
+pub(crate) fn check(
+    params: &ConnectParams,
+    device: &Device,
+    facts: SignatureContext<'_>,
+) -> Result<(), DeviceAuthError> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(&device.public_key).unwrap_or_default();
     if device.id != hex(&Sha256::digest(&key)) {
-        return Err(Fault::IdMismatch);
+        return Err(DeviceAuthError::IdMismatch);
     }
     let distance = Duration::from_millis(facts.now_ms.abs_diff(device.signed_at));
     if distance > skew(facts.generation) {
-        return Err(Fault::Expired);
+        return Err(DeviceAuthError::Expired);
     }
     match &device.nonce {
-        None if !facts.is_local => return Err(Fault::NonceRequired),
-        Some(nonce) if nonce != facts.nonce => return Err(Fault::NonceMismatch),
+        None if !facts.is_local => return Err(DeviceAuthError::NonceRequired),
+        Some(nonce) if nonce != facts.nonce => return Err(DeviceAuthError::NonceMismatch),
         None | Some(_) => {}
     }
-    let key = read_key(&key).ok_or(Fault::PublicKey)?;
+    let key = read_key(&key).ok_or(DeviceAuthError::PublicKey)?;
     let signature = BASE64_URL_SAFE_NO_PAD.decode(&device.signature).unwrap_or_default();
-    let is_good = signable(params, device).iter().any(|text| is_signed(&key, text.as_bytes(), &signature));
-    if is_good { Ok(()) } else { Err(Fault::Signature) }
+    let is_good = signed_payloads(params, device).iter().any(|text| is_signed(&key, text.as_bytes(), &signature));
+    if is_good { Ok(()) } else { Err(DeviceAuthError::Signature) }
 }
 
 /// Accepted signatures without a nonce, until they expire. Prevents replay.
@@ -103,11 +107,11 @@ pub(crate) struct UsedSignatures(Mutex<HashMap<String, u64>>);
 impl UsedSignatures {
     /// Records a signature. Rejects one that was used before, and any while the table is full; clients that sign the
     /// nonce are not affected.
-    pub(crate) fn note(&self, device: &Device, now_ms: u64) -> Result<(), Fault> {
+    pub(crate) fn record(&self, device: &Device, now_ms: u64) -> Result<(), DeviceAuthError> {
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         used.retain(|_, expires| *expires >= now_ms);
-        if used.len() >= REMEMBERED || used.contains_key(&device.signature) {
-            return Err(Fault::NonceRequired);
+        if used.len() >= MAX_USED_SIGNATURES || used.contains_key(&device.signature) {
+            return Err(DeviceAuthError::NonceRequired);
         }
         // Only protocol 3 has signatures without a nonce.
         let valid = u64::try_from(skew(Generation::Three).as_millis()).unwrap_or(u64::MAX);
@@ -126,7 +130,7 @@ fn is_signed(key: &VerifyingKey, text: &[u8], signature: &[u8]) -> bool {
 }
 
 /// Returns the payloads that the device may have signed, newest format first.
-fn signable(params: &ConnectParams, device: &Device) -> Vec<String> {
+fn signed_payloads(params: &ConnectParams, device: &Device) -> Vec<String> {
     let auth = params.auth.clone().unwrap_or_default();
     let token = auth.token.or(auth.device_token).or(auth.bootstrap_token).unwrap_or_default();
     let common = [
@@ -183,11 +187,11 @@ mod tests {
         .unwrap()
     }
 
-    fn facts() -> Circumstances<'static> {
-        Circumstances { nonce: NONCE, now_ms: SIGNED_AT, is_local: true, generation: Generation::Three }
+    fn facts() -> SignatureContext<'static> {
+        SignatureContext { nonce: NONCE, now_ms: SIGNED_AT, is_local: true, generation: Generation::Three }
     }
 
-    fn judged(params: &ConnectParams, facts: Circumstances<'_>) -> Result<(), Fault> {
+    fn judged(params: &ConnectParams, facts: SignatureContext<'_>) -> Result<(), DeviceAuthError> {
         check(params, params.device.as_ref().unwrap(), facts)
     }
 
@@ -195,7 +199,7 @@ mod tests {
     fn the_golden_signatures_are_good() {
         for version in ["v1", "v2", "v3"] {
             assert_eq!(judged(&params(version), facts()), Ok(()), "{version}");
-            let texts = signable(&params(version), params(version).device.as_ref().unwrap());
+            let texts = signed_payloads(&params(version), params(version).device.as_ref().unwrap());
             assert!(texts.contains(&vectors()[version]["payload"].as_str().unwrap().to_owned()), "{version}");
         }
     }
@@ -208,14 +212,17 @@ mod tests {
         device.nonce = Some("of another connection".to_owned());
         device.signed_at = SIGNED_AT - 600_001;
         let id = std::mem::replace(&mut device.id, "ab".repeat(32));
-        assert_eq!(judged(&params, facts()), Err(Fault::IdMismatch));
+        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::IdMismatch));
         params.device.as_mut().unwrap().id = id;
-        assert_eq!(judged(&params, facts()), Err(Fault::Expired));
+        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Expired));
         params.device.as_mut().unwrap().signed_at = SIGNED_AT;
-        assert_eq!(judged(&params, facts()), Err(Fault::NonceMismatch));
+        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::NonceMismatch));
         params.device.as_mut().unwrap().nonce = None;
-        assert_eq!(judged(&params, Circumstances { is_local: false, ..facts() }), Err(Fault::NonceRequired));
-        assert_eq!(judged(&params, facts()), Err(Fault::Signature));
+        assert_eq!(
+            judged(&params, SignatureContext { is_local: false, ..facts() }),
+            Err(DeviceAuthError::NonceRequired)
+        );
+        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
@@ -232,12 +239,12 @@ mod tests {
             for (at, change) in changes.iter().enumerate() {
                 let mut params = params(version);
                 change(&mut params);
-                assert_eq!(judged(&params, facts()), Err(Fault::Signature), "{version}, change {at}");
+                assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature), "{version}, change {at}");
             }
         }
         let mut other = params("v3");
         other.client.platform = "darwin".to_owned();
-        assert_eq!(judged(&other, facts()), Err(Fault::Signature));
+        assert_eq!(judged(&other, facts()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
@@ -246,18 +253,18 @@ mod tests {
         let device = params.device.as_mut().unwrap();
         device.public_key = BASE64_URL_SAFE_NO_PAD.encode([7; 31]);
         device.id = hex(&Sha256::digest([7; 31]));
-        assert_eq!(judged(&params, facts()), Err(Fault::PublicKey));
+        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::PublicKey));
     }
 
     #[test]
     fn each_generation_has_its_own_patience() {
         let late = |generation, distance| {
-            judged(&params("v2"), Circumstances { now_ms: SIGNED_AT + distance, generation, ..facts() })
+            judged(&params("v2"), SignatureContext { now_ms: SIGNED_AT + distance, generation, ..facts() })
         };
         assert_eq!(late(Generation::Three, 600_000), Ok(()));
-        assert_eq!(late(Generation::Three, 600_001), Err(Fault::Expired));
+        assert_eq!(late(Generation::Three, 600_001), Err(DeviceAuthError::Expired));
         assert_eq!(late(Generation::Four, 120_000), Ok(()));
-        assert_eq!(late(Generation::Four, 120_001), Err(Fault::Expired));
+        assert_eq!(late(Generation::Four, 120_001), Err(DeviceAuthError::Expired));
     }
 
     #[test]
@@ -268,28 +275,28 @@ mod tests {
         device.public_key = BASE64_URL_SAFE_NO_PAD.encode(key.verifying_key().to_bytes());
         device.id = hex(&Sha256::digest(key.verifying_key().to_bytes()));
         let device = params.device.clone().unwrap();
-        let second_form = signable(&params, &device).pop().unwrap();
+        let second_form = signed_payloads(&params, &device).pop().unwrap();
         let signature = BASE64_URL_SAFE_NO_PAD.encode(key.sign(second_form.as_bytes()).to_bytes());
         params.device = Some(Device { signature, ..device });
         assert_eq!(judged(&params, facts()), Ok(()));
         params.device.as_mut().unwrap().nonce = None;
-        assert_eq!(judged(&params, facts()), Err(Fault::Signature));
+        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
     fn l6_used_signatures_are_remembered_until_they_expire_and_not_without_bound() {
         let used = UsedSignatures::default();
         let device = params("v1").device.unwrap();
-        assert_eq!(used.note(&device, SIGNED_AT - 600_000), Ok(()));
+        assert_eq!(used.record(&device, SIGNED_AT - 600_000), Ok(()));
         for now in [SIGNED_AT, SIGNED_AT + 600_000] {
-            assert_eq!(used.note(&device, now), Err(Fault::NonceRequired));
+            assert_eq!(used.record(&device, now), Err(DeviceAuthError::NonceRequired));
         }
         // The first signature has expired by then.
-        assert_eq!(used.note(&device, SIGNED_AT + 600_001), Ok(()));
+        assert_eq!(used.record(&device, SIGNED_AT + 600_001), Ok(()));
         let other = |at: usize| Device { signature: at.to_string(), ..device.clone() };
-        let taken = (0..2 * REMEMBERED).filter(|at| used.note(&other(*at), SIGNED_AT).is_ok()).count();
-        assert_eq!(taken, REMEMBERED - 1);
-        assert_eq!(used.note(&other(0), SIGNED_AT + 600_001), Ok(()));
+        let taken = (0..2 * MAX_USED_SIGNATURES).filter(|at| used.record(&other(*at), SIGNED_AT).is_ok()).count();
+        assert_eq!(taken, MAX_USED_SIGNATURES - 1);
+        assert_eq!(used.record(&other(0), SIGNED_AT + 600_001), Ok(()));
     }
 
     fn bytes(hex: &Value) -> Vec<u8> {
@@ -341,7 +348,7 @@ mod tests {
         for wrong in [twin, signature[..63].to_vec(), [signature.clone(), vec![0]].concat(), vec![0; 64], Vec::new()] {
             let mut params = good.clone();
             params.device.as_mut().unwrap().signature = BASE64_URL_SAFE_NO_PAD.encode(&wrong);
-            assert_eq!(judged(&params, facts()), Err(Fault::Signature), "{wrong:?}");
+            assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature), "{wrong:?}");
         }
         // Points of small order: with them, one signature fits many messages.
         let identity = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -352,31 +359,31 @@ mod tests {
             device.id = hex(&Sha256::digest(weak));
             device.signature = BASE64_URL_SAFE_NO_PAD.encode([identity.as_slice(), &[0; 32]].concat());
             let fault = judged(&params, facts()).unwrap_err();
-            assert!(matches!(fault, Fault::Signature | Fault::PublicKey), "{fault:?}");
+            assert!(matches!(fault, DeviceAuthError::Signature | DeviceAuthError::PublicKey), "{fault:?}");
         }
         let padded = BASE64_URL_SAFE_NO_PAD.encode(&signature) + "==";
         let mut params = good;
         params.device.as_mut().unwrap().signature = padded;
-        assert_eq!(judged(&params, facts()), Err(Fault::Signature));
+        assert_eq!(judged(&params, facts()), Err(DeviceAuthError::Signature));
     }
 
     #[test]
     fn r49_a_nonce_counts_for_one_connection_and_a_signature_for_a_short_while() {
-        let again = Circumstances { nonce: "of-another-connection", ..facts() };
-        assert_eq!(judged(&params("v3"), again), Err(Fault::NonceMismatch));
-        let four = Circumstances { generation: Generation::Four, ..facts() };
-        for (distance, judgement) in [(0, Ok(())), (120_001, Err(Fault::Expired))] {
-            assert_eq!(judged(&params("v3"), Circumstances { now_ms: SIGNED_AT + distance, ..four }), judgement);
-            assert_eq!(judged(&params("v3"), Circumstances { now_ms: SIGNED_AT - distance, ..four }), judgement);
+        let again = SignatureContext { nonce: "of-another-connection", ..facts() };
+        assert_eq!(judged(&params("v3"), again), Err(DeviceAuthError::NonceMismatch));
+        let four = SignatureContext { generation: Generation::Four, ..facts() };
+        for (distance, judgement) in [(0, Ok(())), (120_001, Err(DeviceAuthError::Expired))] {
+            assert_eq!(judged(&params("v3"), SignatureContext { now_ms: SIGNED_AT + distance, ..four }), judgement);
+            assert_eq!(judged(&params("v3"), SignatureContext { now_ms: SIGNED_AT - distance, ..four }), judgement);
         }
     }
 
     #[test]
     fn each_generation_is_told_in_its_own_words() {
         let message = "device nonce mismatch";
-        assert_eq!(Fault::NonceMismatch.error(Generation::Three), ErrorShape::invalid(message));
+        assert_eq!(DeviceAuthError::NonceMismatch.error(Generation::Three), ErrorShape::invalid(message));
         assert_eq!(
-            Fault::NonceMismatch.error(Generation::Four),
+            DeviceAuthError::NonceMismatch.error(Generation::Four),
             ErrorShape::invalid(message)
                 .with_details(json!({"code": "DEVICE_AUTH_NONCE_MISMATCH", "reason": "device-nonce-mismatch"}))
         );

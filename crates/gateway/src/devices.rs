@@ -15,7 +15,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use homard_audit::{Audit, Fact, What};
+use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::method::connect::ConnectParams;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -26,13 +26,13 @@ use tokio_util::sync::CancellationToken;
 use crate::scope::{Scope, Scopes};
 
 /// Lifetime of a pairing request in milliseconds.
-const WAITS_MS: u64 = 5 * 60 * 1000;
+const REQUEST_TTL_MS: u64 = 5 * 60 * 1000;
 /// Maximum number of pairing requests. When exceeded, the oldest is dropped.
-const WAITING: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// Number of approvals with an unknown request id after which all requests are dropped.
-const TRIES: usize = 5;
+const MAX_WRONG_IDS: usize = 5;
 /// Maximum number of paired devices. When exceeded, the one that connected longest ago is removed.
-const DEVICES: usize = 256;
+const MAX_DEVICES: usize = 256;
 
 /// A paired device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ struct Token {
 
 /// A pairing request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct DevicePairingRequest {
     pub(crate) id: String,
     device_id: String,
     device: Device,
@@ -81,18 +81,18 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) struct Devices {
     file: PathBuf,
-    known: Mutex<Known>,
+    registry: Mutex<DeviceRegistry>,
     audit: Audit,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct DeviceRegistry {
     paired: BTreeMap<String, Device>,
-    waiting: Vec<Request>,
+    requests: Vec<DevicePairingRequest>,
     /// Consecutive approvals with an unknown request id.
-    wrong: usize,
+    wrong_ids: usize,
     /// Open connections by device id, with the token that closes each.
-    live: Vec<(String, CancellationToken)>,
+    connections: Vec<(String, CancellationToken)>,
 }
 
 /// Parameters of a token rotation.
@@ -101,11 +101,11 @@ pub(crate) struct Rotation<'a> {
     /// Scopes of the new token; defaults to the device's scopes.
     pub(crate) scopes: Option<&'a [String]>,
     /// Scopes of the caller; the new token cannot exceed them.
-    pub(crate) by: &'a Scopes,
+    pub(crate) caller_scopes: &'a Scopes,
     /// Scopes of the devices that the caller may manage.
-    pub(crate) manages: &'a Scopes,
+    pub(crate) manageable_scopes: &'a Scopes,
     /// Random text that the token is derived from.
-    pub(crate) unguessable: &'a str,
+    pub(crate) random: &'a str,
     pub(crate) now_ms: u64,
 }
 
@@ -117,32 +117,33 @@ pub(crate) enum Error {
     #[error("unknown deviceId")]
     NoDevice,
     #[error("missing scope: {0}")]
-    Above(String),
+    MissingScope(String),
 }
 
 /// The paired devices by id, as read from disk.
 #[derive(Debug, Default)]
-pub(crate) struct Paired(BTreeMap<String, Device>);
+pub(crate) struct PairedDevices(BTreeMap<String, Device>);
 
 /// The list of paired devices cannot be read. It is never treated as empty, because the next change would overwrite it.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the list of paired devices {} cannot be read ({why}); restore it from a backup, or move it away: then every device must be paired again", .file.display()
+    "the list of paired devices {} cannot be read ({why}); restore it from a backup, or move it away and pair every \
+     device again", .file.display()
 )]
-pub struct Unreadable {
+pub struct DeviceListError {
     file: PathBuf,
     why: String,
 }
 
-impl Paired {
+impl PairedDevices {
     /// Reads the list from a state directory; empty if the file does not exist.
-    pub(crate) fn read(state: &Path) -> Result<Self, Unreadable> {
-        let file = list(state);
-        let unreadable = |why: String| Unreadable { file: file.clone(), why };
+    pub(crate) fn read(state: &Path) -> Result<Self, DeviceListError> {
+        let file = list_path(state);
+        let unreadable = |why: String| DeviceListError { file: file.clone(), why };
         match fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map(Self)
-                .map_err(|error| unreadable(format!("it is not valid: {error}"))),
+                .map_err(|error| unreadable(format!("invalid content: {error}"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(unreadable(error.to_string())),
         }
@@ -150,35 +151,39 @@ impl Paired {
 }
 
 /// Path of the list.
-fn list(state: &Path) -> PathBuf {
+fn list_path(state: &Path) -> PathBuf {
     state.join("devices").join("paired.json")
 }
 
 impl Devices {
     /// Creates the registry of a state directory from the list that was read. Changes are recorded in the audit log.
-    pub(crate) fn new(state: &Path, Paired(paired): Paired, audit: Audit) -> Self {
-        Self { file: list(state), known: Mutex::new(Known { paired, ..Known::default() }), audit }
+    pub(crate) fn new(state: &Path, PairedDevices(paired): PairedDevices, audit: Audit) -> Self {
+        Self {
+            file: list_path(state),
+            registry: Mutex::new(DeviceRegistry { paired, ..DeviceRegistry::default() }),
+            audit,
+        }
     }
 
     /// Pairs a device that showed the secret on this machine, or updates one that is paired already, and grants it the
     /// scopes it requested in addition to those it has.
-    pub(crate) fn admit(&self, params: &ConnectParams, scopes: &Scopes, now_ms: u64) {
+    pub(crate) fn pair(&self, params: &ConnectParams, scopes: &Scopes, now_ms: u64) {
         let Some(device) = &params.device else { return };
-        let mut known = self.known();
+        let mut known = self.lock();
         let found = known.paired.get(&device.id).filter(|found| found.public_key == device.public_key).cloned();
-        let mut after = found.clone().unwrap_or_else(|| described(params, scopes.names(), now_ms));
-        join(&mut after.scopes, scopes.names());
+        let mut after = found.clone().unwrap_or_else(|| build_device(params, scopes.names(), now_ms));
+        merge_scopes(&mut after.scopes, scopes.names());
         let is_new = found.as_ref().is_none_or(|found| *found != after);
         after.last_seen_at_ms = now_ms;
         known.paired.insert(device.id.clone(), after);
-        while known.paired.len() > DEVICES {
+        while known.paired.len() > MAX_DEVICES {
             let oldest = known.paired.iter().min_by_key(|(_, device)| device.last_seen_at_ms);
             let Some(id) = oldest.map(|(id, _)| id.clone()) else { break };
             known.paired.remove(&id);
         }
         if is_new {
             self.write(&known);
-            self.note(What::DevicePaired, &device.id, scopes.names());
+            self.record_audit(AuditKind::DevicePaired, &device.id, scopes.names());
         }
     }
 
@@ -186,7 +191,7 @@ impl Devices {
     /// kept, so the token cannot be shown again.
     pub(crate) fn issue(&self, id: &str, unguessable: &str, now_ms: u64) -> Option<String> {
         let token = digest(unguessable);
-        let mut known = self.known();
+        let mut known = self.lock();
         let device = known.paired.get_mut(id).filter(|device| device.tokens.is_empty())?;
         let scopes = device.scopes.clone();
         device.tokens.push(Token { digest: digest(&token), scopes, created_at_ms: now_ms });
@@ -195,8 +200,8 @@ impl Devices {
     }
 
     /// Returns the scopes that a device token grants, if it is valid.
-    pub(crate) fn worth(&self, id: &str, token: &str) -> Option<Vec<String>> {
-        let known = self.known();
+    pub(crate) fn token_scopes(&self, id: &str, token: &str) -> Option<Vec<String>> {
+        let known = self.lock();
         let device = known.paired.get(id)?;
         let shown = digest(token);
         let is_shown = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(shown.as_bytes()));
@@ -207,85 +212,86 @@ impl Devices {
     /// Returns true if a text is a token of any device; for requests that carry no device id.
     pub(crate) fn has_token(&self, token: &str) -> bool {
         let shown = digest(token);
-        let known = self.known();
+        let known = self.lock();
         let mut digests = known.paired.values().flat_map(|device| &device.tokens).map(|token| &token.digest);
         digests.any(|digest| digest.as_bytes().ct_eq(shown.as_bytes()).into())
     }
 
     /// Returns true if a text is a token of any device and grants this scope.
-    pub(crate) fn token_may(&self, token: &str, need: Scope) -> bool {
+    pub(crate) fn token_grants(&self, token: &str, need: Scope) -> bool {
         let shown = digest(token);
-        let known = self.known();
+        let known = self.lock();
         let is_shown = |token: &&Token| bool::from(token.digest.as_bytes().ct_eq(shown.as_bytes()));
         known.paired.values().any(|device| {
             let granted = device.tokens.iter().find(is_shown).map(|token| &token.scopes);
             granted.is_some_and(|granted| {
                 let both = granted.iter().filter(|scope| device.scopes.contains(scope)).cloned().collect();
-                Scopes::of(both).allow(need)
+                Scopes::from_names(both).allow(need)
             })
         })
     }
 
     /// Whether a device is paired with this key and approved for all of these scopes.
     pub(crate) fn allows(&self, id: &str, public_key: &str, scopes: &Scopes) -> bool {
-        let known = self.known();
+        let known = self.lock();
         let Some(device) = known.paired.get(id).filter(|device| device.public_key == public_key) else { return false };
-        let approved = Scopes::of(device.scopes.clone());
-        scopes.names().iter().all(|scope| approved.hold(scope))
+        let approved = Scopes::from_names(device.scopes.clone());
+        scopes.names().iter().all(|scope| approved.includes(scope))
     }
 
     /// Registers a pairing request of a remote device. A repeated request returns the first one.
-    pub(crate) fn request(&self, params: &ConnectParams, request: String, now_ms: u64) -> Option<Request> {
+    pub(crate) fn request(&self, params: &ConnectParams, request: String, now_ms: u64) -> Option<DevicePairingRequest> {
         let device = params.device.as_ref()?;
-        let mut known = self.known();
-        known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
+        let mut known = self.lock();
+        known.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
         let scopes = params.scopes.clone().unwrap_or_default();
-        let is_same = |request: &&Request| request.device_id == device.id && request.device.scopes == scopes;
-        if let Some(found) = known.waiting.iter().find(is_same) {
+        let is_same =
+            |request: &&DevicePairingRequest| request.device_id == device.id && request.device.scopes == scopes;
+        if let Some(found) = known.requests.iter().find(is_same) {
             return Some(found.clone());
         }
         // A device has one request: the scopes that it asked for last.
-        known.waiting.retain(|request| request.device_id != device.id);
-        let request = Request {
+        known.requests.retain(|request| request.device_id != device.id);
+        let request = DevicePairingRequest {
             id: request,
             device_id: device.id.clone(),
-            device: described(params, &scopes, now_ms),
+            device: build_device(params, &scopes, now_ms),
             at_ms: now_ms,
         };
-        known.waiting.push(request.clone());
-        if known.waiting.len() > WAITING {
-            known.waiting.remove(0);
+        known.requests.push(request.clone());
+        if known.requests.len() > MAX_REQUESTS {
+            known.requests.remove(0);
         }
         Some(request)
     }
 
     /// Approves a pairing request. The approver must hold every scope that is granted.
     pub(crate) fn approve(&self, id: &str, by: &Scopes, now_ms: u64) -> Result<Value, Error> {
-        let mut known = self.known();
-        known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
-        let Some(at) = known.waiting.iter().position(|request| request.id == id) else {
-            known.wrong += 1;
-            if known.wrong >= TRIES {
+        let mut known = self.lock();
+        known.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
+        let Some(at) = known.requests.iter().position(|request| request.id == id) else {
+            known.wrong_ids += 1;
+            if known.wrong_ids >= MAX_WRONG_IDS {
                 // Prevents guessing of request ids. Waiting devices will ask again and get a new id.
-                known.waiting.clear();
-                known.wrong = 0;
+                known.requests.clear();
+                known.wrong_ids = 0;
             }
             return Err(Error::NoRequest);
         };
-        known.wrong = 0;
-        if let Some(above) = known.waiting[at].device.scopes.iter().find(|scope| !by.hold(scope)) {
-            return Err(Error::Above(above.clone()));
+        known.wrong_ids = 0;
+        if let Some(above) = known.requests[at].device.scopes.iter().find(|scope| !by.includes(scope)) {
+            return Err(Error::MissingScope(above.clone()));
         }
-        let Request { device_id, mut device, .. } = known.waiting.remove(at);
+        let DevicePairingRequest { device_id, mut device, .. } = known.requests.remove(at);
         device.approved_at_ms = now_ms;
         device.last_seen_at_ms = now_ms;
         // A paired device that asked for more scopes keeps those it has. Its tokens, which cover these only, are replaced.
         let paired = known.paired.get(&device_id).filter(|paired| paired.public_key == device.public_key);
         if let Some(paired) = paired {
-            join(&mut device.scopes, &paired.scopes);
+            merge_scopes(&mut device.scopes, &paired.scopes);
         }
         let shown = shown(&device_id, &device);
-        self.note(What::DevicePaired, &device_id, &device.scopes);
+        self.record_audit(AuditKind::DevicePaired, &device_id, &device.scopes);
         known.paired.insert(device_id, device);
         self.write(&known);
         Ok(shown)
@@ -293,28 +299,28 @@ impl Devices {
 
     /// Rejects a pairing request; returns the device id.
     pub(crate) fn reject(&self, id: &str) -> Result<String, Error> {
-        let mut known = self.known();
-        let at = known.waiting.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
-        let request = known.waiting.remove(at);
-        self.note(What::DeviceRejected, &request.device_id, &request.device.scopes);
+        let mut known = self.lock();
+        let at = known.requests.iter().position(|request| request.id == id).ok_or(Error::NoRequest)?;
+        let request = known.requests.remove(at);
+        self.record_audit(AuditKind::DeviceRejected, &request.device_id, &request.device.scopes);
         Ok(request.device_id)
     }
 
     /// Removes a device with its tokens and closes its connections. The caller must manage all of the device's scopes.
     pub(crate) fn remove(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
-        let mut known = self.known();
-        known.managed(id, manages)?;
+        let mut known = self.lock();
+        known.manageable(id, manages)?;
         known.paired.remove(id);
-        known.end(id);
+        known.close_connections(id);
         self.write(&known);
-        self.note(What::DeviceRemoved, id, &[]);
+        self.record_audit(AuditKind::DeviceRemoved, id, &[]);
         Ok(())
     }
 
     /// Sets the display name of a device.
     pub(crate) fn rename(&self, id: &str, name: &str, manages: &Scopes) -> Result<Value, Error> {
-        let mut known = self.known();
-        let device = known.managed(id, manages)?;
+        let mut known = self.lock();
+        let device = known.manageable(id, manages)?;
         device.display_name = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
         let shown = shown(id, device);
         self.write(&known);
@@ -323,87 +329,89 @@ impl Devices {
 
     /// Revokes all tokens of a device and closes its connections.
     pub(crate) fn revoke(&self, id: &str, manages: &Scopes) -> Result<(), Error> {
-        let mut known = self.known();
-        known.managed(id, manages)?.tokens.clear();
-        known.end(id);
+        let mut known = self.lock();
+        known.manageable(id, manages)?.tokens.clear();
+        known.close_connections(id);
         self.write(&known);
-        self.note(What::DeviceTokenRevoked, id, &[]);
+        self.record_audit(AuditKind::DeviceTokenRevoked, id, &[]);
         Ok(())
     }
 
     /// Replaces all tokens of a device with a new one, whose scopes exceed neither the device's nor the caller's.
     pub(crate) fn rotate(&self, id: &str, new: Rotation<'_>) -> Result<(String, Vec<String>), Error> {
-        let mut known = self.known();
-        let device = known.managed(id, new.manages)?;
+        let mut known = self.lock();
+        let device = known.manageable(id, new.manageable_scopes)?;
         let wanted: Vec<String> = new.scopes.map_or_else(|| device.scopes.clone(), <[String]>::to_vec);
-        if let Some(above) = wanted.iter().find(|scope| !device.scopes.contains(scope) || !new.by.hold(scope)) {
-            return Err(Error::Above(above.clone()));
+        if let Some(above) =
+            wanted.iter().find(|scope| !device.scopes.contains(scope) || !new.caller_scopes.includes(scope))
+        {
+            return Err(Error::MissingScope(above.clone()));
         }
-        let token = digest(new.unguessable);
+        let token = digest(new.random);
         device.tokens = vec![Token { digest: digest(&token), scopes: wanted.clone(), created_at_ms: new.now_ms }];
-        known.end(id);
+        known.close_connections(id);
         self.write(&known);
-        self.note(What::DeviceTokenRotated, id, &wanted);
+        self.record_audit(AuditKind::DeviceTokenRotated, id, &wanted);
         Ok((token, wanted))
     }
 
     /// Registers a connection of a device; the token is cancelled when the device is removed or its tokens are revoked.
-    pub(crate) fn follow(&self, id: &str) -> CancellationToken {
+    pub(crate) fn register_connection(&self, id: &str) -> CancellationToken {
         let token = CancellationToken::new();
-        let mut known = self.known();
+        let mut known = self.lock();
         // Drop entries of connections that have ended.
-        known.live.retain(|(_, token)| !token.is_cancelled());
-        known.live.push((id.to_owned(), token.clone()));
+        known.connections.retain(|(_, token)| !token.is_cancelled());
+        known.connections.push((id.to_owned(), token.clone()));
         token
     }
 
     /// Lists paired devices and pairing requests.
     pub(crate) fn list(&self, now_ms: u64) -> Value {
-        let mut known = self.known();
-        known.waiting.retain(|request| now_ms.saturating_sub(request.at_ms) < WAITS_MS);
+        let mut known = self.lock();
+        known.requests.retain(|request| now_ms.saturating_sub(request.at_ms) < REQUEST_TTL_MS);
         let paired: Vec<_> = known.paired.iter().map(|(id, device)| shown(id, device)).collect();
-        let pending: Vec<_> = known.waiting.iter().map(Request::shown).collect();
+        let pending: Vec<_> = known.requests.iter().map(DevicePairingRequest::to_json).collect();
         json!({"pending": pending, "paired": paired})
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, DeviceRegistry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, what: What, device: &str, scopes: &[String]) {
-        let fact = Fact::new(what).by("operator").with("device", device);
+    fn record_audit(&self, what: AuditKind, device: &str, scopes: &[String]) {
+        let fact = AuditRecord::new(what).actor("operator").with("device", device);
         self.audit.note(if scopes.is_empty() { fact } else { fact.with("scopes", &scopes.join(" ")) });
     }
 
     /// Writes the list. If that fails, the change lasts until the gateway stops.
-    fn write(&self, known: &Known) {
+    fn write(&self, known: &DeviceRegistry) {
         if let Err(error) = write(&self.file, &known.paired) {
-            tracing::error!(%error, file = %self.file.display(), "the list of devices was not written");
+            tracing::error!(%error, file = %self.file.display(), "failed to write the device list");
         }
     }
 }
 
-impl Known {
+impl DeviceRegistry {
     /// Finds a device whose scopes are all among those the caller manages.
-    fn managed(&mut self, id: &str, manages: &Scopes) -> Result<&mut Device, Error> {
+    fn manageable(&mut self, id: &str, manages: &Scopes) -> Result<&mut Device, Error> {
         let device = self.paired.get_mut(id).ok_or(Error::NoDevice)?;
-        match device.scopes.iter().find(|scope| !manages.hold(scope)) {
-            Some(above) => Err(Error::Above(above.clone())),
+        match device.scopes.iter().find(|scope| !manages.includes(scope)) {
+            Some(above) => Err(Error::MissingScope(above.clone())),
             None => Ok(device),
         }
     }
 
-    fn end(&mut self, id: &str) {
-        for (_, token) in self.live.iter().filter(|(device, _)| device == id) {
+    fn close_connections(&mut self, id: &str) {
+        for (_, token) in self.connections.iter().filter(|(device, _)| device == id) {
             token.cancel();
         }
-        self.live.retain(|(device, _)| device != id);
+        self.connections.retain(|(device, _)| device != id);
     }
 }
 
-impl Request {
+impl DevicePairingRequest {
     /// Formats the request for operators.
-    pub(crate) fn shown(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let Device { public_key, display_name, platform, client_id, client_mode, scopes, .. } = &self.device;
         let mut shown = json!({
             "requestId": self.id, "deviceId": self.device_id, "publicKey": public_key, "platform": platform,
@@ -418,7 +426,7 @@ impl Request {
 }
 
 /// Builds a device from its connect parameters.
-fn described(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Device {
+fn build_device(params: &ConnectParams, scopes: &[String], now_ms: u64) -> Device {
     let client = &params.client;
     // Untrusted text: control characters are removed and the length is limited.
     let short = |text: &str| text.chars().filter(|char| !char.is_control()).take(64).collect::<String>();
@@ -451,7 +459,7 @@ fn shown(id: &str, device: &Device) -> Value {
     shown
 }
 
-fn join(scopes: &mut Vec<String>, more: &[String]) {
+fn merge_scopes(scopes: &mut Vec<String>, more: &[String]) {
     for scope in more {
         if !scopes.contains(scope) {
             scopes.push(scope.clone());

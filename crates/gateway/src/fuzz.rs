@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use homard_proto::frame::{self, Inbound, MAX_DEPTH};
 
 use crate::{
-    admit::{Afar, Ends, Refused, Rules, check},
-    auth::household,
+    auth::ip_prefix,
+    origin_check::{ConnectionAddrs, OriginError, OriginRules, RemotePolicy, check},
 };
 
 /// Number of mutated inputs, unless `FUZZ_ROUNDS` is set.
@@ -28,9 +28,9 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Deterministic random number generator (SplitMix64).
-struct Dice(u64);
+struct FuzzRng(u64);
 
-impl Dice {
+impl FuzzRng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -42,8 +42,8 @@ impl Dice {
 
 /// Returns one of the texts with up to four mutations: a byte changed, a part removed, duplicated or truncated, or a
 /// piece inserted.
-fn damaged(texts: &[&[u8]], pieces: &[&[u8]], seed: u64) -> Vec<u8> {
-    let mut dice = Dice(seed);
+fn mutated(texts: &[&[u8]], pieces: &[&[u8]], seed: u64) -> Vec<u8> {
+    let mut dice = FuzzRng(seed);
     let mut bytes = texts[dice.below(texts.len())].to_vec();
     for _ in 0..dice.below(5) {
         let at = dice.below(bytes.len() + 1);
@@ -91,7 +91,7 @@ fn r50_fuzz_frame() {
         deep.as_bytes(),
     ];
     for seed in seeds() {
-        let bytes = damaged(&texts, &pieces, seed);
+        let bytes = mutated(&texts, &pieces, seed);
         match frame::read(&bytes) {
             Inbound::Request(request) => {
                 assert!(!request.id.is_empty() && !request.method.is_empty(), "seed {seed}");
@@ -110,9 +110,9 @@ fn r50_fuzz_frame() {
 }
 
 /// Runs the origin check with these headers; `None` if they are not valid headers.
-fn judged(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<IpAddr, Refused>> {
-    let rules = Rules {
-        afar: Afar::Anybody,
+fn check_origin(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<IpAddr, OriginError>> {
+    let rules = OriginRules {
+        remote: RemotePolicy::All,
         origins: vec!["https://desk.example".to_owned()],
         proxies: Arc::from([IpAddr::from([127, 0, 0, 9]), IpAddr::from([10, 0, 0, 9])]),
     };
@@ -120,7 +120,7 @@ fn judged(peer: &str, headers: &[(&'static str, &[u8])]) -> Option<Result<IpAddr
     for (name, value) in headers {
         map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).ok()?);
     }
-    let ends = Ends { peer: peer.parse().unwrap(), local: IpAddr::from([127, 0, 0, 1]), port: 5173 };
+    let ends = ConnectionAddrs { peer: peer.parse().unwrap(), local: IpAddr::from([127, 0, 0, 1]), port: 5173 };
     Some(check(&map, ends, &rules).map(|knock| knock.address))
 }
 
@@ -129,7 +129,7 @@ fn is_port(rest: &str) -> bool {
     rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-const PLACES: [&[u8]; 14] = [
+const ORIGIN_PIECES: [&[u8]; 14] = [
     b".",
     b":",
     b"@",
@@ -157,8 +157,8 @@ fn r50_fuzz_origin() {
         b"null",
     ];
     for seed in seeds() {
-        let origin = damaged(&texts, &PLACES, seed);
-        if !matches!(judged("127.0.0.1", &[("host", b"localhost"), ("origin", &origin)]), Some(Ok(_))) {
+        let origin = mutated(&texts, &ORIGIN_PIECES, seed);
+        if !matches!(check_origin("127.0.0.1", &[("host", b"localhost"), ("origin", &origin)]), Some(Ok(_))) {
             continue;
         }
         let text = String::from_utf8(origin).unwrap().to_ascii_lowercase();
@@ -177,8 +177,8 @@ fn r50_fuzz_origin() {
 fn r50_fuzz_host() {
     let texts: [&[u8]; 5] = [b"localhost:18789", b"127.0.0.1", b"[::1]:80", b"desk.example", b"evil.example:18789"];
     for seed in seeds() {
-        let host = damaged(&texts, &PLACES, seed);
-        if !matches!(judged("127.0.0.1", &[("host", &host)]), Some(Ok(_))) {
+        let host = mutated(&texts, &ORIGIN_PIECES, seed);
+        if !matches!(check_origin("127.0.0.1", &[("host", &host)]), Some(Ok(_))) {
             continue;
         }
         let text = String::from_utf8(host).unwrap().to_ascii_lowercase();
@@ -202,8 +202,9 @@ fn r50_fuzz_ip() {
     let pieces: [&[u8]; 11] =
         [b",", b", ", b"::", b":", b".", b"0", b"255", b"ffff", b"%lo", b"127.0.0.1", b", 127.0.0.9, 10.0.0.9"];
     for seed in seeds() {
-        let way = damaged(&texts, &pieces, seed);
-        let Some(Ok(address)) = judged("127.0.0.9", &[("host", b"desk.example"), ("x-forwarded-for", &way)]) else {
+        let way = mutated(&texts, &pieces, seed);
+        let Some(Ok(address)) = check_origin("127.0.0.9", &[("host", b"desk.example"), ("x-forwarded-for", &way)])
+        else {
             continue;
         };
         // Expected: the last hop that is not a trusted proxy.
@@ -212,10 +213,10 @@ fn r50_fuzz_ip() {
         let proxies = [IpAddr::from([127, 0, 0, 9]), IpAddr::from([10, 0, 0, 9])];
         let last = hops.map(Result::unwrap).find(|hop| !proxies.contains(hop));
         assert_eq!(Some(address), last, "seed {seed}: {text}");
-        let home = household(address);
-        assert_eq!((household(home), address.to_canonical()), (home, address), "seed {seed}: {text}");
+        let home = ip_prefix(address);
+        assert_eq!((ip_prefix(home), address.to_canonical()), (home, address), "seed {seed}: {text}");
         if let IpAddr::V4(four) = address {
-            assert_eq!(household(four.to_ipv6_mapped().into()), home, "seed {seed}: {text}");
+            assert_eq!(ip_prefix(four.to_ipv6_mapped().into()), home, "seed {seed}: {text}");
         }
     }
 }

@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    admit::Caller,
-    auth::{Bouncer, Proof},
-    device::{self, Circumstances, UsedSignatures},
+    auth::{AuthLimiter, Proof},
+    device::{self, SignatureContext, UsedSignatures},
     devices::Devices,
-    outbox::Farewell,
+    origin_check::ClientKind,
     scope::Scopes,
+    send_queue::CloseReason,
 };
 
 /// Facts about a connection that do not come from its `connect` request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct ConnectionFacts<'a> {
     /// Nonce of its challenge.
     pub(crate) nonce: &'a str,
     /// Milliseconds since the epoch.
@@ -33,16 +33,16 @@ pub(crate) struct Facts<'a> {
     /// Client address.
     pub(crate) address: IpAddr,
     /// Kind of client, as determined from its headers.
-    pub(crate) caller: Caller,
+    pub(crate) caller: ClientKind,
     /// True for a direct connection from this machine, without a proxy.
     pub(crate) is_direct: bool,
     /// Nonce-less signatures that were used already.
-    pub(crate) used: &'a UsedSignatures,
+    pub(crate) used_signatures: &'a UsedSignatures,
 }
 
 /// An authenticated connection.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Session {
+pub(crate) struct ClientSession {
     /// Its `connect` parameters.
     pub(crate) params: ConnectParams,
     /// True if it authenticated with the shared secret, false if with a device token.
@@ -58,33 +58,33 @@ pub(crate) struct Session {
 
 /// A rejected `connect` request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct HandshakeError {
     /// Error response.
     pub(crate) error: Box<ErrorShape>,
     /// WebSocket close code.
     code: u16,
 }
 
-impl Refusal {
+impl HandshakeError {
     /// Returns the close frame that follows the response.
-    pub(crate) fn farewell(&self) -> Farewell {
-        Farewell::new(self.code, &self.error.message)
+    pub(crate) fn close_reason(&self) -> CloseReason {
+        CloseReason::new(self.code, &self.error.message)
     }
 }
 
-impl From<ErrorShape> for Refusal {
+impl From<ErrorShape> for HandshakeError {
     fn from(error: ErrorShape) -> Self {
         Self { error: Box::new(error), code: 1008 }
     }
 }
 
 /// Verifies a `connect` request.
-pub(crate) fn judge(
+pub(crate) fn verify(
     params: Option<Value>,
-    facts: Facts<'_>,
-    bouncer: &Bouncer,
+    facts: ConnectionFacts<'_>,
+    bouncer: &AuthLimiter,
     devices: &Devices,
-) -> Result<Session, Refusal> {
+) -> Result<ClientSession, HandshakeError> {
     // The members of `connect` are the same in both protocol versions; the version range is one of them.
     let params = ConnectParams::decode(Generation::Four, params)?;
     let generation =
@@ -98,12 +98,13 @@ pub(crate) fn judge(
     let auth = params.auth.clone().unwrap_or_default();
     let worth = || {
         let id = &params.device.as_ref()?.id;
-        [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.worth(id, token))
+        [&auth.device_token, &auth.token].into_iter().flatten().find_map(|token| devices.token_scopes(id, token))
     };
-    let proof = bouncer.judge(&auth, (facts.address, facts.now), worth).map_err(|denied| denied.error(generation))?;
+    let proof =
+        bouncer.authenticate(&auth, (facts.address, facts.now), worth).map_err(|denied| denied.error(generation))?;
     // Recorded only now, so that a rejected client can neither use up a signature nor fill the table.
     if let Some(device) = params.device.as_ref().filter(|device| device.nonce.is_none()) {
-        facts.used.note(device, facts.now_ms).map_err(|fault| fault.error(generation))?;
+        facts.used_signatures.record(device, facts.now_ms).map_err(|fault| fault.error(generation))?;
     }
     let asked = Scopes::granted(generation, params.scopes.as_deref());
     let (has_secret, scopes) = match proof {
@@ -111,11 +112,11 @@ pub(crate) fn judge(
         Proof::Other(grant) => (false, asked.within(&grant)),
     };
     let tool_events = params.caps.iter().flatten().any(|cap| cap == "tool-events");
-    Ok(Session { params, has_secret, is_direct: facts.is_direct, generation, scopes, tool_events })
+    Ok(ClientSession { params, has_secret, is_direct: facts.is_direct, generation, scopes, tool_events })
 }
 
 /// Rejection of a remote device that is not paired yet.
-pub(crate) fn not_paired(generation: Generation, request: &str) -> Refusal {
+pub(crate) fn not_paired(generation: Generation, request: &str) -> HandshakeError {
     let error = ErrorShape::new(Code::NotPaired, "pairing required");
     let details = match generation {
         Generation::Three => json!({"requestId": request}),
@@ -125,16 +126,16 @@ pub(crate) fn not_paired(generation: Generation, request: &str) -> Refusal {
 }
 
 /// Rejection if there is no common protocol version. The details contain what clients of either version look for.
-fn mismatch(params: &ConnectParams) -> Refusal {
+fn mismatch(params: &ConnectParams) -> HandshakeError {
     let details = json!({
         "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
         "clientMinProtocol": params.min_protocol, "clientMaxProtocol": params.max_protocol,
     });
     let error = ErrorShape::invalid("protocol mismatch").with_details(details);
-    Refusal { code: 1002, ..error.into() }
+    HandshakeError { code: 1002, ..error.into() }
 }
 
-fn check_role(params: &ConnectParams) -> Result<(), Refusal> {
+fn check_role(params: &ConnectParams) -> Result<(), HandshakeError> {
     match params.role.as_deref() {
         None | Some("operator") => Ok(()),
         Some("node") => Err(ErrorShape::unavailable("nodes are not supported yet").into()),
@@ -144,9 +145,9 @@ fn check_role(params: &ConnectParams) -> Result<(), Refusal> {
 
 /// A client that identifies itself as a web page must have sent an `Origin`. Whether that origin may connect was
 /// decided before the upgrade.
-fn check_page(params: &ConnectParams, caller: Caller, generation: Generation) -> Result<(), Refusal> {
+fn check_page(params: &ConnectParams, caller: ClientKind, generation: Generation) -> Result<(), HandshakeError> {
     let is_page = params.client.id == "openclaw-control-ui" || params.client.mode == "webchat";
-    if !is_page || caller == Caller::Page {
+    if !is_page || caller == ClientKind::Page {
         return Ok(());
     }
     let error = ErrorShape::invalid(
@@ -165,20 +166,20 @@ fn check_page(params: &ConnectParams, caller: Caller, generation: Generation) ->
 fn check_device(
     params: &ConnectParams,
     device: &Device,
-    facts: Facts<'_>,
+    facts: ConnectionFacts<'_>,
     generation: Generation,
-) -> Result<(), Refusal> {
+) -> Result<(), HandshakeError> {
     if generation == Generation::Four && device.nonce.is_none() {
         let why = "invalid connect params: at /device: must have required property 'nonce'";
         return Err(ErrorShape::invalid(why).into());
     }
     let is_local = facts.is_direct;
-    let circumstances = Circumstances { nonce: facts.nonce, now_ms: facts.now_ms, is_local, generation };
+    let circumstances = SignatureContext { nonce: facts.nonce, now_ms: facts.now_ms, is_local, generation };
     Ok(device::check(params, device, circumstances).map_err(|fault| fault.error(generation))?)
 }
 
 /// Without a device identity, the shared secret is required.
-fn check_deviceless(params: &ConnectParams, generation: Generation) -> Result<(), Refusal> {
+fn check_deviceless(params: &ConnectParams, generation: Generation) -> Result<(), HandshakeError> {
     // A device token is not valid without the device's identity.
     let shows_something = params.auth.as_ref().is_some_and(|auth| auth.token.is_some() || auth.password.is_some());
     if shows_something {
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use crate::auth::Secret;
 
-    fn judged(change: &Value, caller: Caller) -> Result<Session, Refusal> {
+    fn judged(change: &Value, caller: ClientKind) -> Result<ClientSession, HandshakeError> {
         let mut params = json!({
             "minProtocol": 3, "maxProtocol": 3, "auth": {"token": "secret"},
             "client": {"id": "cli", "mode": "cli", "version": "dev", "platform": "linux"},
@@ -207,29 +208,32 @@ mod tests {
         for (name, value) in change.as_object().unwrap() {
             params[name] = value.clone();
         }
-        let facts = Facts {
+        let facts = ConnectionFacts {
             nonce: "n",
             now_ms: 1000,
             now: Instant::now(),
             address: Ipv4Addr::LOCALHOST.into(),
             caller,
             is_direct: true,
-            used: &UsedSignatures::default(),
+            used_signatures: &UsedSignatures::default(),
         };
-        let devices =
-            Devices::new("/nonexistent".as_ref(), crate::devices::Paired::default(), homard_audit::Audit::default());
-        judge(Some(params), facts, &Bouncer::new(Secret::new(Some("secret".to_owned()), None)), &devices)
+        let devices = Devices::new(
+            "/nonexistent".as_ref(),
+            crate::devices::PairedDevices::default(),
+            homard_audit::Audit::default(),
+        );
+        verify(Some(params), facts, &AuthLimiter::new(Secret::new(Some("secret".to_owned()), None)), &devices)
     }
 
     fn refused(change: &Value) -> (u16, Value) {
-        let refusal = judged(change, Caller::Program).unwrap_err();
+        let refusal = judged(change, ClientKind::Program).unwrap_err();
         (refusal.code, serde_json::to_value(refusal.error).unwrap())
     }
 
     #[test]
     fn the_newest_protocol_in_common_is_spoken() {
         let agreed = |min: u64, max: u64| {
-            judged(&json!({"minProtocol": min, "maxProtocol": max}), Caller::Program)
+            judged(&json!({"minProtocol": min, "maxProtocol": max}), ClientKind::Program)
                 .map(|session| session.generation)
                 .map_err(|refusal| (refusal.code, refusal.error.details))
         };
@@ -257,7 +261,7 @@ mod tests {
             "minProtocol": 4, "maxProtocol": 4, "scopes": ["operator.read"], "caps": ["agent-kind", "tool-events"],
             "somethingNew": {"x": 1},
         });
-        let session = judged(&asked, Caller::Program).unwrap();
+        let session = judged(&asked, ClientKind::Program).unwrap();
         let scopes = Scopes::granted(Generation::Four, Some(&["operator.read".to_owned()]));
         assert_eq!(
             (session.generation, session.scopes, session.tool_events, session.has_secret),
@@ -293,7 +297,7 @@ mod tests {
             refused(&page(4)),
             (1008, json!({"code": "INVALID_REQUEST", "message": message, "details": details}))
         );
-        assert!(judged(&page(4), Caller::Page).is_ok());
+        assert!(judged(&page(4), ClientKind::Page).is_ok());
     }
 
     #[test]

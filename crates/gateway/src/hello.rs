@@ -1,6 +1,6 @@
 //! The response to a successful `connect`: server information, available methods and events, and a state snapshot.
 
-use homard_agent::intake::attachments::MOST_BYTES;
+use homard_agent::intake::attachments::MAX_ATTACHMENT_BYTES;
 use homard_proto::{
     Extra, Generation,
     method::connect::{HelloOk, HelloType},
@@ -8,12 +8,12 @@ use homard_proto::{
 use serde_json::{Value, json};
 
 use crate::{
-    connection::TICK,
-    handshake::Session,
-    outbox::{self, StateVersion},
+    connection::TICK_INTERVAL,
+    handshake::ClientSession,
     presence, router,
     scope::Scope,
-    server::Server,
+    send_queue::{self, StateVersion},
+    server::ServerState,
 };
 
 /// Events that the gateway sends.
@@ -48,7 +48,7 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
 }
 
 /// Returns the presence list and its version. Clients without the read scope get only the gateway's own row.
-pub(crate) fn here(server: &Server, session: &Session) -> (Vec<Value>, StateVersion) {
+pub(crate) fn visible_presence(server: &ServerState, session: &ClientSession) -> (Vec<Value>, StateVersion) {
     let now = server.hub.ambient().now_ms();
     let (rows, state) = server.presence.list(now);
     if session.scopes.allow(Scope::Read) { (rows, state) } else { (vec![presence::gateway(now)], state) }
@@ -57,15 +57,15 @@ pub(crate) fn here(server: &Server, session: &Session) -> (Vec<Value>, StateVers
 /// Builds the response to a successful `connect`. Protocol 3 gets no `auth`, since an old client would store the token
 /// and send it to other gateways, and none of the members that only protocol 4 has.
 pub(crate) fn ok(
-    server: &Server,
-    (session, token): (&Session, Option<&str>),
+    server: &ServerState,
+    (session, token): (&ClientSession, Option<&str>),
     connection: &str,
     (report, here, state): (&Value, Vec<Value>, StateVersion),
 ) -> HelloOk {
     let generation = session.generation;
     let agents = server.hub.agents();
     let default = agents.default_id();
-    let secret = server.bouncer.kind().name();
+    let secret = server.auth.kind().name();
     let auth = match generation {
         Generation::Three => None,
         Generation::Four => {
@@ -90,13 +90,13 @@ pub(crate) fn ok(
         snapshot["configPath"] = json!(path);
     }
     let mut policy = json!({
-        "maxPayload": max_frame(generation), "maxBufferedBytes": outbox::limit(generation),
-        "tickIntervalMs": TICK.as_millis() as u64,
+        "maxPayload": max_frame(generation), "maxBufferedBytes": send_queue::queue_limit(generation),
+        "tickIntervalMs": TICK_INTERVAL.as_millis() as u64,
     });
     let mut features = json!({"methods": router::all_names(server), "events": EVENTS});
     if generation == Generation::Four {
         features["capabilities"] = json!(CAPABILITIES);
-        policy["attachments"] = json!({"maxBytes": MOST_BYTES, "maxImageBytes": MOST_BYTES});
+        policy["attachments"] = json!({"maxBytes": MAX_ATTACHMENT_BYTES, "maxImageBytes": MAX_ATTACHMENT_BYTES});
     }
     HelloOk {
         r#type: HelloType::HelloOk,

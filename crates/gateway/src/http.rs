@@ -14,17 +14,17 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use homard_agent::hub::Pace;
+use homard_agent::hub::RunProgress;
 use homard_proto::Generation;
 use serde_json::{Value, json};
 
 use crate::{
-    admit::{self, Ends},
-    connection::{self, Visitor},
-    control_ui, foreign, hello,
-    lobby::Peer,
-    metrics, openai,
-    server::Server,
+    connection::{self, AdmittedPeer},
+    control_ui, hello, metrics, openai,
+    origin_check::{self, ConnectionAddrs},
+    plugin_routes,
+    preauth::PeerInfo,
+    server::ServerState,
     webhooks,
 };
 
@@ -32,30 +32,34 @@ use crate::{
 const READ_BUFFER: usize = 4_096;
 
 /// Time the journal may take for a pending commit before it counts as failing.
-const STORING: Duration = Duration::from_secs(2);
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Builds the HTTP application.
-pub(crate) fn app(server: Arc<Server>) -> Router {
+pub(crate) fn app(server: Arc<ServerState>) -> Router {
     Router::new().fallback(answer).with_state(server)
 }
 
-async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> Response {
+async fn answer(
+    State(server): State<Arc<ServerState>>,
+    ConnectInfo(peer): ConnectInfo<PeerInfo>,
+    request: Request,
+) -> Response {
     let (parts, body) = request.into_parts();
     let (client, own) = (peer.0.address(), peer.0.local());
-    let ends = Ends { peer: client.ip(), local: own.ip(), port: own.port() };
-    let knock = match admit::check(&parts.headers, ends, &server.rules) {
+    let ends = ConnectionAddrs { peer: client.ip(), local: own.ip(), port: own.port() };
+    let knock = match origin_check::check(&parts.headers, ends, &server.origin_rules) {
         Ok(knock) => knock,
         Err(refused) => {
             tracing::warn!(%refused, host = ?parts.headers.get("host"), origin = ?parts.headers.get("origin"),
-                "a request was turned away");
+                "rejected a request");
             return (StatusCode::FORBIDDEN, refused.to_string()).into_response();
         }
     };
     if !knock.is_proxied {
-        return lead(server, Visitor { guest: peer.0, knock }, (parts, body)).await;
+        return dispatch(server, AdmittedPeer { connection: peer.0, origin: knock }, (parts, body)).await;
     }
-    server.lobby.belongs(&peer.0, knock.address);
-    let mut response = lead(server, Visitor { guest: peer.0, knock }, (parts, body)).await;
+    server.preauth.set_client(&peer.0, knock.address);
+    let mut response = dispatch(server, AdmittedPeer { connection: peer.0, origin: knock }, (parts, body)).await;
     // The next request on a proxy's connection may belong to another client, who is not authenticated by this one.
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -64,7 +68,7 @@ async fn answer(State(server): State<Arc<Server>>, ConnectInfo(peer): ConnectInf
 }
 
 /// Dispatches a request by path.
-async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, Body)) -> Response {
+async fn dispatch(server: Arc<ServerState>, visitor: AdmittedPeer, (mut parts, body): (Parts, Body)) -> Response {
     match parts.uri.path() {
         "/health" | "/healthz" => probe(&parts, StatusCode::OK, &json!({"ok": true, "status": "live"})),
         "/ready" | "/readyz" => {
@@ -77,15 +81,15 @@ async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, 
         _ if parts.headers.contains_key(UPGRADE) => upgrade(server, visitor, &mut parts).await,
         path => {
             if let Some((hooks, place)) =
-                server.webhooks.clone().and_then(|hooks| hooks.place(path).map(|place| (hooks, place)))
+                server.webhooks.clone().and_then(|hooks| hooks.route_path(path).map(|place| (hooks, place)))
             {
                 return webhooks::answer((server, hooks), &visitor, place, (parts, body)).await;
             }
-            if let Some(place) = openai::Place::at(path) {
+            if let Some(place) = openai::ApiRoute::of_path(path) {
                 return openai::answer(server, &visitor, place, (parts, body)).await;
             }
-            match foreign::door(&server, path) {
-                Some(door) => foreign::answer(&server, door, &visitor, (parts, body)).await,
+            match plugin_routes::door(&server, path) {
+                Some(door) => plugin_routes::answer(&server, door, &visitor, (parts, body)).await,
                 None => control_ui::answer(&server, &visitor, &parts).await,
             }
         }
@@ -94,15 +98,15 @@ async fn lead(server: Arc<Server>, visitor: Visitor, (mut parts, body): (Parts, 
 
 /// Returns the components that are failing, each once. Recovery of unfinished runs is not among them: it completes
 /// before the first request is served.
-async fn failing(server: &Server) -> Vec<&'static str> {
+async fn failing(server: &ServerState) -> Vec<&'static str> {
     if server.stop.is_cancelled() || server.hub.is_draining() {
         return vec!["stopping"];
     }
     let mut failing = Vec::new();
-    if !server.hub.is_storing(STORING).await {
+    if !server.hub.is_storing(JOURNAL_TIMEOUT).await {
         failing.push("journal");
     }
-    if server.hub.work().iter().any(|work| work.pace == Pace::Stuck) {
+    if server.hub.live_runs().iter().any(|work| work.progress == RunProgress::Stuck) {
         failing.push("lane");
     }
     for outage in server.outages.as_ref().map(|outages| outages()).unwrap_or_default() {
@@ -126,7 +130,7 @@ fn probe(parts: &Parts, status: StatusCode, body: &Value) -> Response {
 }
 
 /// Upgrades to a WebSocket on any path, without sub-protocol and compression.
-async fn upgrade(server: Arc<Server>, visitor: Visitor, parts: &mut Parts) -> Response {
+async fn upgrade(server: Arc<ServerState>, visitor: AdmittedPeer, parts: &mut Parts) -> Response {
     let upgrade = match WebSocketUpgrade::from_request_parts(parts, &()).await {
         Ok(upgrade) => upgrade,
         Err(rejection) => return rejection.into_response(),

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::{Hub, RunEvent, hub::SaidLines, task};
+use homard_agent::{Hub, RunEvent, hub::HistoryEntries, task};
 use homard_proto::{
     EntryId, ErrorShape, Generation, SessionId, SessionKey,
     message::{Message, ToolResult},
@@ -26,39 +26,39 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    changes::AtWork,
     methods::{
-        chat::history::{Shown, show_lines},
+        chat::history::{DisplayedMessage, displayed_entries},
         unavailable,
     },
     projector::Projector,
+    session_changes::ActiveRuns,
 };
 
 /// Time to collect further messages before reading.
-const MOMENT: Duration = Duration::from_millis(50);
+const COLLECT_DELAY: Duration = Duration::from_millis(50);
 
 /// Factor by which the pause before the next read exceeds the duration of the last one, so that long transcripts are
 /// read less often.
-const REST: u32 = 9;
+const PAUSE_FACTOR: u32 = 9;
 
 /// Delay before a transcript that could not be read is tried again.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Number of messages handed to the projector before waiting until they are in the clients' send queues.
-const HANDFUL: usize = 32;
+const BATCH: usize = 32;
 
 /// Members of a session's row that are repeated beside it.
-const ADDRESS: [&str; 3] = ["lastChannel", "lastTo", "lastAccountId"];
+const ROUTE_FIELDS: [&str; 3] = ["lastChannel", "lastTo", "lastAccountId"];
 
 /// A session and one of its present or former transcripts.
 type Transcript = (SessionKey, SessionId);
 
 /// The transcripts with subscribers and how far each was published. Clones share the feed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct MessageFeed(Arc<Inner>);
+pub(crate) struct MessageFeed(Arc<MessageFeedInner>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MessageFeedInner {
     transcripts: Mutex<BTreeMap<Transcript, Progress>>,
     changed: Notify,
 }
@@ -80,7 +80,7 @@ pub(crate) enum StoredMessage {
     /// The message itself.
     Message(Arc<Message>),
     /// The id of its entry.
-    Line(EntryId),
+    Entry(EntryId),
     /// A tool result, whose entry may be written later.
     Result(Arc<ToolResult>),
 }
@@ -90,26 +90,26 @@ impl StoredMessage {
     pub(crate) fn of(event: &RunEvent) -> Option<Self> {
         match event {
             RunEvent::Input(message) => Some(Self::Message(message.clone())),
-            RunEvent::Assistant { entry, .. } => Some(Self::Line(entry.clone())),
+            RunEvent::Assistant { entry, .. } => Some(Self::Entry(entry.clone())),
             RunEvent::ToolEnded { result, .. } => Some(Self::Result(result.clone())),
             RunEvent::Started { .. }
-            | RunEvent::Waited(_)
-            | RunEvent::Placed(_)
+            | RunEvent::SlotWaited(_)
+            | RunEvent::DispositionChanged(_)
             | RunEvent::Busy(_)
             | RunEvent::Summarized(_)
             | RunEvent::Absorbed { .. }
-            | RunEvent::Asking(_)
-            | RunEvent::Heard
-            | RunEvent::Discarded { .. }
+            | RunEvent::ModelRequested(_)
+            | RunEvent::FirstToken
+            | RunEvent::AnswerDropped { .. }
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::Answering { .. }
-            | RunEvent::Rewound { .. }
+            | RunEvent::ModelChanged { .. }
+            | RunEvent::MessageReset { .. }
             | RunEvent::Retrying { .. }
-            | RunEvent::Switched { .. }
+            | RunEvent::CandidateFailed { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
-            | RunEvent::Hooked(_)
+            | RunEvent::HookDecision(_)
             | RunEvent::Withheld(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
@@ -122,7 +122,7 @@ impl StoredMessage {
     fn is_on(&self, (id, message): &(EntryId, Arc<Message>)) -> bool {
         match self {
             Self::Message(stored) => stored == message,
-            Self::Line(line) => line == id,
+            Self::Entry(line) => line == id,
             Self::Result(stored) => matches!(&**message, Message::ToolResult(result) if *result == **stored),
         }
     }
@@ -139,7 +139,7 @@ impl MessageFeed {
 
     /// Records that a message was stored in a transcript without subscribers: later subscribers get neither it nor
     /// anything before it.
-    pub(crate) fn passed(&self, key: &SessionKey, session: &SessionId) {
+    pub(crate) fn skipped(&self, key: &SessionKey, session: &SessionId) {
         let mut transcripts = self.lock();
         if !transcripts.is_empty() {
             transcripts.remove(&(key.clone(), session.clone()));
@@ -149,7 +149,7 @@ impl MessageFeed {
     /// Publishes stored messages to subscribers until the handle is dropped.
     pub(crate) fn publish(self, hub: Hub, projector: Projector) -> AbortOnDropHandle<()> {
         AbortOnDropHandle::new(task::spawn("message feed", async move {
-            let mut rest = MOMENT;
+            let mut rest = COLLECT_DELAY;
             loop {
                 let retry_at = self.retry_at();
                 tokio::select! {
@@ -168,7 +168,7 @@ impl MessageFeed {
                         }
                     }
                 }
-                rest = MOMENT.max(begun.elapsed() * REST);
+                rest = COLLECT_DELAY.max(begun.elapsed() * PAUSE_FACTOR);
             }
         }))
     }
@@ -205,7 +205,7 @@ impl MessageFeed {
     /// Schedules a retry for a transcript that could not be read.
     fn postpone(&self, transcript: &Transcript, progress: Progress) {
         if let Some(found) = self.lock().get_mut(transcript) {
-            *found = Progress { retry_at: Some(Instant::now() + RETRY), ..progress };
+            *found = Progress { retry_at: Some(Instant::now() + RETRY_DELAY), ..progress };
         }
     }
 
@@ -223,11 +223,11 @@ async fn read(
 ) -> Result<Option<EntryId>, ErrorShape> {
     // A session that was deleted meanwhile has nothing to publish.
     let Some(record) = hub.session(key).await.map_err(unavailable)? else { return Ok(None) };
-    let Some(lines) = hub.transcript_lines(key, session).await.map_err(unavailable)? else { return Ok(None) };
-    let row = AtWork::now(hub).row(key, &record, Generation::Four);
-    for (count, shown) in (1..).zip(show_lines(&lines, progress.next(&lines))) {
-        projector.tell_said(key.clone(), &payload((key, session), shown, (&record, &row)));
-        if count % HANDFUL == 0 {
+    let Some(lines) = hub.transcript_entries(key, session).await.map_err(unavailable)? else { return Ok(None) };
+    let row = ActiveRuns::now(hub).row(key, &record, Generation::Four);
+    for (count, shown) in (1..).zip(displayed_entries(&lines, progress.next(&lines))) {
+        projector.publish_message(key.clone(), &payload((key, session), shown, (&record, &row)));
+        if count % BATCH == 0 {
             projector.drain().await;
         }
     }
@@ -237,7 +237,7 @@ async fn read(
 
 impl Progress {
     /// Index of the first entry that was not published.
-    fn next(&self, lines: &SaidLines) -> usize {
+    fn next(&self, lines: &HistoryEntries) -> usize {
         let published = self.published.as_ref().and_then(|last| lines.iter().rposition(|(id, _)| id == last));
         if let Some(last) = published {
             return last + 1;
@@ -255,7 +255,11 @@ impl Progress {
     }
 }
 
-fn payload((key, session): (&SessionKey, &SessionId), shown: Shown, (record, row): (&Record, &Value)) -> Value {
+fn payload(
+    (key, session): (&SessionKey, &SessionId),
+    shown: DisplayedMessage,
+    (record, row): (&Record, &Value),
+) -> Value {
     let mut payload = json!({
         "sessionKey": key, "agentId": key.agent(), "message": shown.message, "messageId": shown.id,
         "messageSeq": shown.seq, "sessionId": session, "updatedAt": record.updated_at, "session": row,
@@ -263,7 +267,7 @@ fn payload((key, session): (&SessionKey, &SessionId), shown: Shown, (record, row
     if let Some(run) = shown.run {
         payload["runId"] = run.into();
     }
-    for name in ADDRESS {
+    for name in ROUTE_FIELDS {
         if !row[name].is_null() {
             payload[name] = row[name].clone();
         }
@@ -285,7 +289,7 @@ mod tests {
         serde_json::from_value(json!({"toolCallId": call, "toolName": "t", "content": [], "timestamp": 1})).unwrap()
     }
 
-    fn lines() -> SaidLines {
+    fn lines() -> HistoryEntries {
         vec![
             line("a", Message::User(User::text("go", 1))),
             line("b", Message::Assistant(Assistant::default())),
@@ -306,13 +310,13 @@ mod tests {
         assert_eq!(next(Some("b"), late()), 2);
         assert_eq!(next(Some("e"), late()), 5);
         // An unknown published entry is ignored.
-        assert_eq!(next(Some("x"), StoredMessage::Line(EntryId::parse("e").unwrap())), 4);
+        assert_eq!(next(Some("x"), StoredMessage::Entry(EntryId::parse("e").unwrap())), 4);
     }
 
     #[test]
     fn a_transcript_that_was_not_read_yet_begins_with_the_first_message_that_was_stored() {
         assert_eq!(next(None, StoredMessage::Message(Arc::new(Message::User(User::text("go", 1))))), 0);
-        assert_eq!(next(None, StoredMessage::Line(EntryId::parse("b").unwrap())), 1);
+        assert_eq!(next(None, StoredMessage::Entry(EntryId::parse("b").unwrap())), 1);
         // The result of an earlier call may have come later.
         assert_eq!(next(None, StoredMessage::Result(Arc::new(result("2")))), 2);
         // A result without an entry comes after all entries.
@@ -323,13 +327,13 @@ mod tests {
     fn a_transcript_without_subscribers_is_forgotten() {
         let feed = MessageFeed::default();
         let (key, session) = (homard_proto::AgentId::main().main_session(), SessionId::parse("s").unwrap());
-        let stored = || StoredMessage::Line(EntryId::parse("a").unwrap());
+        let stored = || StoredMessage::Entry(EntryId::parse("a").unwrap());
         feed.changed(&key, &session, stored());
         let due = feed.due(Instant::now());
         assert_eq!(due.len(), 1);
         assert!(feed.due(Instant::now()).is_empty());
         feed.published((key.clone(), session.clone()), Some(EntryId::parse("a").unwrap()));
-        feed.passed(&key, &session);
+        feed.skipped(&key, &session);
         feed.changed(&key, &session, stored());
         assert!(feed.due(Instant::now()).iter().all(|(_, progress)| progress.published.is_none()));
     }

@@ -2,7 +2,7 @@
 //!
 //! Publishing every change individually would be quadratic: ten thousand clients that connect at once would cause a
 //! hundred million frames. Therefore connections with identical descriptions share one row, and a further one changes
-//! nothing; the list has at most [`MOST`] rows; after a change there is a delay that grows with the number of
+//! nothing; the list has at most [`MAX_ROWS`] rows; after a change there is a delay that grows with the number of
 //! connections ([`pause`]), and then the list is published once; and clients whose hello already contained this version
 //! are skipped.
 
@@ -19,39 +19,39 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{outbox::StateVersion, server::Server};
+use crate::{send_queue::StateVersion, server::ServerState};
 
 /// Maximum number of clients listed; the newest are kept.
-const MOST: usize = 64;
+const MAX_ROWS: usize = 64;
 /// Maximum length of a client's self-description fields in characters.
-const LONGEST: usize = 100;
+const MAX_FIELD_CHARS: usize = 100;
 /// Minimum delay before a change is published.
-const MOMENT: Duration = Duration::from_secs(1);
+const MIN_DELAY: Duration = Duration::from_secs(1);
 /// Additional delay per connection: limits publication to about a thousand frames a second.
-const EACH: Duration = Duration::from_millis(1);
+const DELAY_PER_CONNECTION: Duration = Duration::from_millis(1);
 
 /// The presence list.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    guests: Mutex<Guests>,
+    table: Mutex<PresenceTable>,
     /// Notified when a client joined or left.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Guests {
+struct PresenceTable {
     /// Rows in order of arrival.
-    here: BTreeMap<u64, Guest>,
+    rows: BTreeMap<u64, PresenceRow>,
     /// Position in `here` by description.
-    places: HashMap<String, u64>,
-    came: u64,
+    by_description: HashMap<String, u64>,
+    next_position: u64,
     /// Number of changes of the list.
     version: u64,
 }
 
 /// Connections with the same description.
 #[derive(Debug)]
-struct Guest {
+struct PresenceRow {
     row: Map<String, Value>,
     since: u64,
     connections: usize,
@@ -59,52 +59,52 @@ struct Guest {
 
 /// A connection's entry in the list; removed on drop.
 #[derive(Debug)]
-pub(crate) struct Stay {
-    place: u64,
+pub(crate) struct PresenceEntry {
+    position: u64,
     presence: Arc<Presence>,
 }
 
-impl Drop for Stay {
+impl Drop for PresenceEntry {
     fn drop(&mut self) {
-        self.presence.leave(self.place);
+        self.presence.remove(self.position);
     }
 }
 
 impl Presence {
     /// Adds a connection. Short-lived clients (CLI commands and probes) are not listed.
-    pub(crate) fn enter(self: &Arc<Self>, params: &ConnectParams, address: IpAddr, now_ms: u64) -> Option<Stay> {
+    pub(crate) fn add(self: &Arc<Self>, params: &ConnectParams, address: IpAddr, now_ms: u64) -> Option<PresenceEntry> {
         if matches!(params.client.mode.as_str(), "cli" | "probe") {
             return None;
         }
         let row = row(params, address);
         let name = json!(row).to_string();
         let mut guests = self.lock();
-        if let Some(&place) = guests.places.get(&name) {
-            if let Some(guest) = guests.here.get_mut(&place) {
+        if let Some(&place) = guests.by_description.get(&name) {
+            if let Some(guest) = guests.rows.get_mut(&place) {
                 guest.connections += 1;
             }
-            return Some(Stay { place, presence: self.clone() });
+            return Some(PresenceEntry { position: place, presence: self.clone() });
         }
-        guests.came += 1;
+        guests.next_position += 1;
         guests.version += 1;
-        let place = guests.came;
-        guests.places.insert(name, place);
-        guests.here.insert(place, Guest { row, since: now_ms, connections: 1 });
+        let place = guests.next_position;
+        guests.by_description.insert(name, place);
+        guests.rows.insert(place, PresenceRow { row, since: now_ms, connections: 1 });
         drop(guests);
         self.changed.notify_one();
-        Some(Stay { place, presence: self.clone() })
+        Some(PresenceEntry { position: place, presence: self.clone() })
     }
 
-    fn leave(&self, place: u64) {
+    fn remove(&self, place: u64) {
         let mut guests = self.lock();
-        let Some(guest) = guests.here.get_mut(&place) else { return };
+        let Some(guest) = guests.rows.get_mut(&place) else { return };
         guest.connections -= 1;
         if guest.connections > 0 {
             return;
         }
         let name = json!(guest.row).to_string();
-        guests.here.remove(&place);
-        guests.places.remove(&name);
+        guests.rows.remove(&place);
+        guests.by_description.remove(&name);
         guests.version += 1;
         drop(guests);
         self.changed.notify_one();
@@ -113,7 +113,7 @@ impl Presence {
     /// Returns the rows of the gateway and its clients, and the version of the list.
     pub(crate) fn list(&self, now_ms: u64) -> (Vec<Value>, StateVersion) {
         let guests = self.lock();
-        let newest = guests.here.values().rev().take(MOST).map(|guest| {
+        let newest = guests.rows.values().rev().take(MAX_ROWS).map(|guest| {
             let mut row = guest.row.clone();
             row.insert("ts".to_owned(), now_ms.into());
             row.insert("onlineSince".to_owned(), guest.since.into());
@@ -125,8 +125,8 @@ impl Presence {
         (rows, StateVersion { presence: guests.version, health: 0 })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PresenceTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn gateway(now_ms: u64) -> Value {
 fn row(params: &ConnectParams, address: IpAddr) -> Map<String, Value> {
     let client = &params.client;
     let extra = |name: &str| client.extra.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let cut = |text: &str| text.chars().take(LONGEST).collect::<String>();
+    let cut = |text: &str| text.chars().take(MAX_FIELD_CHARS).collect::<String>();
     let host = cut(extra("displayName").unwrap_or(&client.id));
     let text = format!("{host} {} · {}", cut(&client.version), client.mode);
     let mut row = Map::new();
@@ -168,19 +168,19 @@ fn row(params: &ConnectParams, address: IpAddr) -> Map<String, Value> {
 }
 
 /// Delay before a change is published to this many connections.
-fn pause(connections: usize) -> Duration {
-    MOMENT + EACH.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX))
+fn publish_delay(connections: usize) -> Duration {
+    MIN_DELAY + DELAY_PER_CONNECTION.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX))
 }
 
 /// Publishes presence changes until the handle is dropped.
-pub(crate) fn tell(server: Arc<Server>) -> AbortOnDropHandle<()> {
+pub(crate) fn publish(server: Arc<ServerState>) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(task::spawn("presence", async move {
         loop {
             server.presence.changed.notified().await;
-            tokio::time::sleep(pause(server.connections.len())).await;
+            tokio::time::sleep(publish_delay(server.connections.len())).await;
             if !server.connections.is_empty() {
                 let (rows, version) = server.presence.list(server.hub.ambient().now_ms());
-                server.projector.tell_presence(&json!({"presence": rows}), version);
+                server.projector.publish_presence(&json!({"presence": rows}), version);
             }
         }
     }))
@@ -216,8 +216,8 @@ mod tests {
     fn connections_that_say_the_same_are_one_until_the_last_of_them_goes() {
         let presence = Arc::new(Presence::default());
         let page = connect(&json!({"displayName": "desk"}));
-        let (first, second) = (presence.enter(&page, HERE, 1), presence.enter(&page, HERE, 2));
-        let away = presence.enter(&page, AWAY, 3);
+        let (first, second) = (presence.add(&page, HERE, 1), presence.add(&page, HERE, 2));
+        let away = presence.add(&page, AWAY, 3);
         let told = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(hosts(presence.list(9)), (told(&["homard", "desk", "desk"]), 2));
         drop(first);
@@ -235,14 +235,14 @@ mod tests {
         drop(away);
         assert_eq!(hosts(presence.list(9)), (told(&["homard"]), 4));
         let guests = presence.lock();
-        assert!(guests.here.is_empty() && guests.places.is_empty());
+        assert!(guests.rows.is_empty() && guests.by_description.is_empty());
     }
 
     #[test]
     fn commands_are_not_here() {
         let presence = Arc::new(Presence::default());
         for mode in ["cli", "probe"] {
-            assert!(presence.enter(&connect(&json!({"mode": mode})), HERE, 1).is_none());
+            assert!(presence.add(&connect(&json!({"mode": mode})), HERE, 1).is_none());
         }
         assert_eq!(hosts(presence.list(9)), (vec!["homard".to_owned()], 0));
     }
@@ -252,19 +252,22 @@ mod tests {
         let presence = Arc::new(Presence::default());
         let name = |number: usize| format!("{number}{}", "é".repeat(50_000));
         let coming =
-            (0..MOST * 2).map(|number| connect(&json!({"displayName": name(number), "instanceId": name(number)})));
-        let _all: Vec<_> = coming.map(|params| presence.enter(&params, HERE, 1).unwrap()).collect();
+            (0..MAX_ROWS * 2).map(|number| connect(&json!({"displayName": name(number), "instanceId": name(number)})));
+        let _all: Vec<_> = coming.map(|params| presence.add(&params, HERE, 1).unwrap()).collect();
         let (rows, version) = presence.list(9);
-        assert_eq!((rows.len(), version.presence), (MOST + 1, 2 * MOST as u64));
+        assert_eq!((rows.len(), version.presence), (MAX_ROWS + 1, 2 * MAX_ROWS as u64));
         let hosts: Vec<_> = rows.iter().map(|row| row["host"].as_str().unwrap()).collect();
-        assert!(hosts[0] == "homard" && hosts[1].starts_with("64é") && hosts[MOST].starts_with("127é"), "{hosts:?}");
-        assert!(json!(rows).to_string().len() < MOST * 1000);
+        assert!(
+            hosts[0] == "homard" && hosts[1].starts_with("64é") && hosts[MAX_ROWS].starts_with("127é"),
+            "{hosts:?}"
+        );
+        assert!(json!(rows).to_string().len() < MAX_ROWS * 1000);
     }
 
     #[test]
     fn a_crowd_is_told_seldom() {
-        let a_second = |connections: usize| connections as f64 / pause(connections).as_secs_f64();
-        assert_eq!((pause(0), pause(1000)), (Duration::from_secs(1), Duration::from_secs(2)));
+        let a_second = |connections: usize| connections as f64 / publish_delay(connections).as_secs_f64();
+        assert_eq!((publish_delay(0), publish_delay(1000)), (Duration::from_secs(1), Duration::from_secs(2)));
         assert!([1, 100, 10_000, 1_000_000].into_iter().all(|connections| a_second(connections) <= 1000.0));
     }
 }

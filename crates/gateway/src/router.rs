@@ -4,7 +4,7 @@ use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
 use futures_util::FutureExt;
 use homard_agent::Tape;
-use homard_audit::{Fact, What};
+use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{
     ErrorShape,
     frame::{Request, Response},
@@ -13,33 +13,33 @@ use homard_proto::{
 use serde_json::Value;
 
 use crate::{
-    added::{Asked, Method},
     client::Client,
+    extra_methods::{Method, MethodRequest},
     methods::{
-        absent, agent, agents,
+        agent, agents,
         chat::{history, inject, resume, send},
-        commands, cron, devices, follow, health, house, logs, machine, models, runs,
-        sessions::{self, change, compact, look},
-        startup, tasks, usage,
+        commands, cron, devices, health, logs, models, runs,
+        sessions::{self, change, compact, queries},
+        startup, stubs, subscriptions, system, system_info, tasks, usage,
     },
-    projector::{Hold, Missed, Resume},
+    projector::{EventGate, ResumePosition, ResumeRequest},
     scope::{self, Scope},
-    server::Server,
+    server::ServerState,
 };
 
 /// A request on its way to its method.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct RpcCall {
     /// State shared by all connections.
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<ServerState>,
     /// The caller.
     pub(crate) client: Arc<Client>,
     params: Option<Value>,
 }
 
-impl Call {
+impl RpcCall {
     /// Returns a string parameter before validation.
-    pub(crate) fn asked(&self, name: &str) -> Option<String> {
+    pub(crate) fn raw_param(&self, name: &str) -> Option<String> {
         self.params.as_ref()?.get(name)?.as_str().map(str::to_owned)
     }
 
@@ -51,155 +51,183 @@ impl Call {
 
 /// Result of a method.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum RpcResult {
     /// A payload, with an error if the request failed.
-    Once(Value, Option<ErrorShape>),
+    Single(Value, Option<ErrorShape>),
     /// The same, sent before the delayed events of the run.
-    Held(Value, Option<ErrorShape>, Hold),
+    Gated(Value, Option<ErrorShape>, EventGate),
     /// A payload now and the run's result at its end; the run's events are delayed until the first is sent.
-    Twice(Value, Arc<Tape>, Hold),
+    WithFinal(Value, Arc<Tape>, EventGate),
     /// Missed events of runs; answered by the projector, which knows what was sent last.
-    Missed(Missed),
+    Resume(ResumePosition),
 }
 
-impl From<Value> for Answer {
+impl From<Value> for RpcResult {
     fn from(payload: Value) -> Self {
-        Self::Once(payload, None)
+        Self::Single(payload, None)
     }
 }
 
 /// Future that resolves to a method's result.
-type Answering = Pin<Box<dyn Future<Output = Result<Answer, ErrorShape>> + Send>>;
+type RpcFuture = Pin<Box<dyn Future<Output = Result<RpcResult, ErrorShape>> + Send>>;
 
 /// A method implemented in this crate.
 struct BuiltIn {
     name: &'static str,
-    needs: Scope,
-    answer: fn(Call) -> Answering,
+    scope: Scope,
+    handler: fn(RpcCall) -> RpcFuture,
 }
 
 /// All built-in methods; `hello-ok` lists exactly these and the registered ones.
 const BUILT_IN: &[BuiltIn] = &[
-    BuiltIn { name: "health", needs: Scope::Read, answer: |call| Box::pin(health::health(call)) },
-    BuiltIn { name: "status", needs: Scope::Read, answer: |call| Box::pin(health::status(call)) },
-    BuiltIn { name: "system-presence", needs: Scope::Read, answer: |call| Box::pin(health::presence(call)) },
-    BuiltIn { name: "agent", needs: Scope::Write, answer: |call| Box::pin(agent::start(call)) },
-    BuiltIn { name: "agent.wait", needs: Scope::Write, answer: |call| Box::pin(agent::wait(call)) },
-    BuiltIn { name: "agents.list", needs: Scope::Read, answer: |call| Box::pin(agents::list(call)) },
-    BuiltIn { name: "agent.identity.get", needs: Scope::Read, answer: |call| Box::pin(agents::identity(call)) },
-    BuiltIn { name: "sessions.list", needs: Scope::Read, answer: |call| Box::pin(sessions::list(call)) },
-    BuiltIn { name: "sessions.resolve", needs: Scope::Read, answer: |call| Box::pin(look::resolve(call)) },
-    BuiltIn { name: "sessions.preview", needs: Scope::Read, answer: |call| Box::pin(look::preview(call)) },
-    BuiltIn { name: "sessions.describe", needs: Scope::Read, answer: |call| Box::pin(look::describe(call)) },
-    BuiltIn { name: "sessions.create", needs: Scope::Write, answer: |call| Box::pin(change::create(call)) },
-    BuiltIn { name: "sessions.patch", needs: Scope::Admin, answer: |call| Box::pin(change::patch(call)) },
-    BuiltIn { name: "sessions.reset", needs: Scope::Admin, answer: |call| Box::pin(change::reset(call)) },
-    BuiltIn { name: "sessions.delete", needs: Scope::Admin, answer: |call| Box::pin(change::delete(call)) },
-    BuiltIn { name: "sessions.compact", needs: Scope::Admin, answer: |call| Box::pin(compact::compact(call)) },
-    BuiltIn { name: "sessions.compactions", needs: Scope::Read, answer: |call| Box::pin(compact::list(call)) },
-    BuiltIn { name: "sessions.compactions.undo", needs: Scope::Admin, answer: |call| Box::pin(compact::undo(call)) },
-    BuiltIn { name: "chat.history", needs: Scope::Read, answer: |call| Box::pin(history::history(call)) },
-    BuiltIn { name: "chat.send", needs: Scope::Write, answer: |call| Box::pin(send::send(call)) },
-    BuiltIn { name: "chat.abort", needs: Scope::Write, answer: |call| Box::pin(send::abort(call)) },
-    BuiltIn { name: "chat.inject", needs: Scope::Admin, answer: |call| Box::pin(inject::inject(call)) },
-    BuiltIn { name: "chat.resume", needs: Scope::Read, answer: |call| Box::pin(resume::resume(call)) },
-    BuiltIn { name: "chat.startup", needs: Scope::Read, answer: |call| Box::pin(startup::startup(call)) },
-    BuiltIn { name: "chat.metadata", needs: Scope::Read, answer: |call| Box::pin(startup::metadata(call)) },
-    BuiltIn { name: "commands.list", needs: Scope::Read, answer: |call| Box::pin(commands::list(call)) },
-    BuiltIn { name: "models.list", needs: Scope::Read, answer: |call| Box::pin(models::list(call)) },
-    BuiltIn { name: "sessions.subscribe", needs: Scope::Read, answer: |call| Box::pin(follow::subscribe(call)) },
-    BuiltIn { name: "sessions.unsubscribe", needs: Scope::Read, answer: |call| Box::pin(follow::unsubscribe(call)) },
+    BuiltIn { name: "health", scope: Scope::Read, handler: |call| Box::pin(health::health(call)) },
+    BuiltIn { name: "status", scope: Scope::Read, handler: |call| Box::pin(health::status(call)) },
+    BuiltIn { name: "system-presence", scope: Scope::Read, handler: |call| Box::pin(health::presence(call)) },
+    BuiltIn { name: "agent", scope: Scope::Write, handler: |call| Box::pin(agent::start(call)) },
+    BuiltIn { name: "agent.wait", scope: Scope::Write, handler: |call| Box::pin(agent::wait(call)) },
+    BuiltIn { name: "agents.list", scope: Scope::Read, handler: |call| Box::pin(agents::list(call)) },
+    BuiltIn { name: "agent.identity.get", scope: Scope::Read, handler: |call| Box::pin(agents::identity(call)) },
+    BuiltIn { name: "sessions.list", scope: Scope::Read, handler: |call| Box::pin(sessions::list(call)) },
+    BuiltIn { name: "sessions.resolve", scope: Scope::Read, handler: |call| Box::pin(queries::resolve(call)) },
+    BuiltIn { name: "sessions.preview", scope: Scope::Read, handler: |call| Box::pin(queries::preview(call)) },
+    BuiltIn { name: "sessions.describe", scope: Scope::Read, handler: |call| Box::pin(queries::describe(call)) },
+    BuiltIn { name: "sessions.create", scope: Scope::Write, handler: |call| Box::pin(change::create(call)) },
+    BuiltIn { name: "sessions.patch", scope: Scope::Admin, handler: |call| Box::pin(change::patch(call)) },
+    BuiltIn { name: "sessions.reset", scope: Scope::Admin, handler: |call| Box::pin(change::reset(call)) },
+    BuiltIn { name: "sessions.delete", scope: Scope::Admin, handler: |call| Box::pin(change::delete(call)) },
+    BuiltIn { name: "sessions.compact", scope: Scope::Admin, handler: |call| Box::pin(compact::compact(call)) },
+    BuiltIn { name: "sessions.compactions", scope: Scope::Read, handler: |call| Box::pin(compact::list(call)) },
+    BuiltIn { name: "sessions.compactions.undo", scope: Scope::Admin, handler: |call| Box::pin(compact::undo(call)) },
+    BuiltIn { name: "chat.history", scope: Scope::Read, handler: |call| Box::pin(history::history(call)) },
+    BuiltIn { name: "chat.send", scope: Scope::Write, handler: |call| Box::pin(send::send(call)) },
+    BuiltIn { name: "chat.abort", scope: Scope::Write, handler: |call| Box::pin(send::abort(call)) },
+    BuiltIn { name: "chat.inject", scope: Scope::Admin, handler: |call| Box::pin(inject::inject(call)) },
+    BuiltIn { name: "chat.resume", scope: Scope::Read, handler: |call| Box::pin(resume::resume(call)) },
+    BuiltIn { name: "chat.startup", scope: Scope::Read, handler: |call| Box::pin(startup::startup(call)) },
+    BuiltIn { name: "chat.metadata", scope: Scope::Read, handler: |call| Box::pin(startup::metadata(call)) },
+    BuiltIn { name: "commands.list", scope: Scope::Read, handler: |call| Box::pin(commands::list(call)) },
+    BuiltIn { name: "models.list", scope: Scope::Read, handler: |call| Box::pin(models::list(call)) },
+    BuiltIn {
+        name: "sessions.subscribe",
+        scope: Scope::Read,
+        handler: |call| Box::pin(subscriptions::subscribe(call)),
+    },
+    BuiltIn {
+        name: "sessions.unsubscribe",
+        scope: Scope::Read,
+        handler: |call| Box::pin(subscriptions::unsubscribe(call)),
+    },
     BuiltIn {
         name: "sessions.messages.subscribe",
-        needs: Scope::Read,
-        answer: |call| Box::pin(follow::follow_messages(call)),
+        scope: Scope::Read,
+        handler: |call| Box::pin(subscriptions::subscribe_messages(call)),
     },
     BuiltIn {
         name: "sessions.messages.unsubscribe",
-        needs: Scope::Read,
-        answer: |call| Box::pin(follow::leave_messages(call)),
+        scope: Scope::Read,
+        handler: |call| Box::pin(subscriptions::unsubscribe_messages(call)),
     },
-    BuiltIn { name: "tools.catalog", needs: Scope::Read, answer: |call| Box::pin(house::tools(call)) },
-    BuiltIn { name: "tools.effective", needs: Scope::Read, answer: |call| Box::pin(house::effective_tools(call)) },
-    BuiltIn { name: "logs.tail", needs: Scope::Read, answer: |call| Box::pin(logs::tail(call)) },
-    BuiltIn { name: "node.list", needs: Scope::Read, answer: |call| Box::pin(house::nodes(call)) },
-    BuiltIn { name: "runs.list", needs: Scope::Read, answer: |call| Box::pin(runs::list(call)) },
-    BuiltIn { name: "runs.get", needs: Scope::Read, answer: |call| Box::pin(runs::get(call)) },
-    BuiltIn { name: "runs.trace", needs: Scope::Read, answer: |call| Box::pin(runs::trace(call)) },
-    BuiltIn { name: "runs.held", needs: Scope::Read, answer: |call| Box::pin(runs::held(call)) },
-    BuiltIn { name: "runs.release", needs: Scope::Write, answer: |call| Box::pin(runs::release(call)) },
-    BuiltIn { name: "runs.drop", needs: Scope::Write, answer: |call| Box::pin(runs::drop_held(call)) },
-    BuiltIn { name: "usage.cost", needs: Scope::Read, answer: |call| Box::pin(usage::cost(call)) },
-    BuiltIn { name: "sessions.usage", needs: Scope::Read, answer: |call| Box::pin(usage::sessions(call)) },
-    BuiltIn { name: "sessions.usage.timeseries", needs: Scope::Read, answer: |call| Box::pin(usage::timeseries(call)) },
-    BuiltIn { name: "sessions.usage.logs", needs: Scope::Read, answer: |call| Box::pin(usage::logs(call)) },
-    BuiltIn { name: "usage.status", needs: Scope::Read, answer: |call| Box::pin(house::usage(call)) },
-    BuiltIn { name: "system.info", needs: Scope::Read, answer: |call| Box::pin(machine::info(call)) },
-    BuiltIn { name: "system-event", needs: Scope::Admin, answer: |call| Box::pin(house::system_event(call)) },
-    BuiltIn { name: "question.list", needs: Scope::Questions, answer: |call| Box::pin(house::questions(call)) },
+    BuiltIn { name: "tools.catalog", scope: Scope::Read, handler: |call| Box::pin(system::tools(call)) },
+    BuiltIn { name: "tools.effective", scope: Scope::Read, handler: |call| Box::pin(system::effective_tools(call)) },
+    BuiltIn { name: "logs.tail", scope: Scope::Read, handler: |call| Box::pin(logs::tail(call)) },
+    BuiltIn { name: "node.list", scope: Scope::Read, handler: |call| Box::pin(system::nodes(call)) },
+    BuiltIn { name: "runs.list", scope: Scope::Read, handler: |call| Box::pin(runs::list(call)) },
+    BuiltIn { name: "runs.get", scope: Scope::Read, handler: |call| Box::pin(runs::get(call)) },
+    BuiltIn { name: "runs.trace", scope: Scope::Read, handler: |call| Box::pin(runs::trace(call)) },
+    BuiltIn { name: "runs.held", scope: Scope::Read, handler: |call| Box::pin(runs::held(call)) },
+    BuiltIn { name: "runs.release", scope: Scope::Write, handler: |call| Box::pin(runs::release(call)) },
+    BuiltIn { name: "runs.drop", scope: Scope::Write, handler: |call| Box::pin(runs::drop_held(call)) },
+    BuiltIn { name: "usage.cost", scope: Scope::Read, handler: |call| Box::pin(usage::cost(call)) },
+    BuiltIn { name: "sessions.usage", scope: Scope::Read, handler: |call| Box::pin(usage::sessions(call)) },
+    BuiltIn {
+        name: "sessions.usage.timeseries",
+        scope: Scope::Read,
+        handler: |call| Box::pin(usage::timeseries(call)),
+    },
+    BuiltIn { name: "sessions.usage.logs", scope: Scope::Read, handler: |call| Box::pin(usage::logs(call)) },
+    BuiltIn { name: "usage.status", scope: Scope::Read, handler: |call| Box::pin(system::usage_status(call)) },
+    BuiltIn { name: "system.info", scope: Scope::Read, handler: |call| Box::pin(system_info::info(call)) },
+    BuiltIn { name: "system-event", scope: Scope::Admin, handler: |call| Box::pin(system::system_event(call)) },
+    BuiltIn { name: "question.list", scope: Scope::Questions, handler: |call| Box::pin(system::questions(call)) },
     BuiltIn {
         name: "plugin.approval.list",
-        needs: Scope::Approvals,
-        answer: |call| Box::pin(house::other_approvals(call)),
+        scope: Scope::Approvals,
+        handler: |call| Box::pin(system::other_approvals(call)),
     },
     BuiltIn {
         name: "openclaw.approval.list",
-        needs: Scope::Approvals,
-        answer: |call| Box::pin(house::other_approvals(call)),
+        scope: Scope::Approvals,
+        handler: |call| Box::pin(system::other_approvals(call)),
     },
-    BuiltIn { name: "themes.list", needs: Scope::Read, answer: |call| Box::pin(house::themes(call)) },
-    BuiltIn { name: "models.authStatus", needs: Scope::Read, answer: |call| Box::pin(models::auth_status(call)) },
-    BuiltIn { name: "tasks.list", needs: Scope::Read, answer: |call| Box::pin(tasks::list(call)) },
-    BuiltIn { name: "diagnostics.lanes", needs: Scope::Read, answer: |call| Box::pin(tasks::lanes(call)) },
-    BuiltIn { name: "environments.list", needs: Scope::Read, answer: |call| Box::pin(house::places(call)) },
-    BuiltIn { name: "doctor.memory.status", needs: Scope::Read, answer: |call| Box::pin(house::memory(call)) },
-    BuiltIn { name: "webSearch.status", needs: Scope::Read, answer: |call| Box::pin(house::web_search(call)) },
-    BuiltIn { name: "update.status", needs: Scope::Read, answer: |call| Box::pin(absent::update(call)) },
-    BuiltIn { name: "node.pair.list", needs: Scope::Pairing, answer: |call| Box::pin(absent::node_pairs(call)) },
-    BuiltIn { name: "diagnostics.stability", needs: Scope::Read, answer: |call| Box::pin(absent::stability(call)) },
-    BuiltIn { name: "plugins.catalog.browse", needs: Scope::Read, answer: |call| Box::pin(absent::market(call)) },
+    BuiltIn { name: "themes.list", scope: Scope::Read, handler: |call| Box::pin(system::themes(call)) },
+    BuiltIn { name: "models.authStatus", scope: Scope::Read, handler: |call| Box::pin(models::auth_status(call)) },
+    BuiltIn { name: "tasks.list", scope: Scope::Read, handler: |call| Box::pin(tasks::list(call)) },
+    BuiltIn { name: "diagnostics.lanes", scope: Scope::Read, handler: |call| Box::pin(tasks::lanes(call)) },
+    BuiltIn { name: "environments.list", scope: Scope::Read, handler: |call| Box::pin(system::environments(call)) },
+    BuiltIn { name: "doctor.memory.status", scope: Scope::Read, handler: |call| Box::pin(system::memory_status(call)) },
+    BuiltIn { name: "webSearch.status", scope: Scope::Read, handler: |call| Box::pin(system::web_search_status(call)) },
+    BuiltIn { name: "update.status", scope: Scope::Read, handler: |call| Box::pin(stubs::update_status(call)) },
+    BuiltIn { name: "node.pair.list", scope: Scope::Pairing, handler: |call| Box::pin(stubs::node_pairs(call)) },
+    BuiltIn { name: "diagnostics.stability", scope: Scope::Read, handler: |call| Box::pin(stubs::stability(call)) },
+    BuiltIn {
+        name: "plugins.catalog.browse",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::plugin_catalog(call)),
+    },
     BuiltIn {
         name: "exec.approval.grants.list",
-        needs: Scope::Approvals,
-        answer: |call| Box::pin(absent::grants(call)),
+        scope: Scope::Approvals,
+        handler: |call| Box::pin(stubs::approval_grants(call)),
     },
-    BuiltIn { name: "artifacts.list", needs: Scope::Read, answer: |call| Box::pin(absent::artifacts(call)) },
-    BuiltIn { name: "talk.catalog", needs: Scope::Read, answer: |call| Box::pin(absent::voices(call)) },
-    BuiltIn { name: "progressCard.get", needs: Scope::Read, answer: |call| Box::pin(absent::progress_card(call)) },
-    BuiltIn { name: "sessions.branches.list", needs: Scope::Read, answer: |call| Box::pin(absent::branches(call)) },
-    BuiltIn { name: "sessions.companion.state", needs: Scope::Read, answer: |call| Box::pin(absent::companion(call)) },
+    BuiltIn { name: "artifacts.list", scope: Scope::Read, handler: |call| Box::pin(stubs::artifacts(call)) },
+    BuiltIn { name: "talk.catalog", scope: Scope::Read, handler: |call| Box::pin(stubs::talk_catalog(call)) },
+    BuiltIn { name: "progressCard.get", scope: Scope::Read, handler: |call| Box::pin(stubs::progress_card(call)) },
+    BuiltIn { name: "sessions.branches.list", scope: Scope::Read, handler: |call| Box::pin(stubs::branches(call)) },
+    BuiltIn {
+        name: "sessions.companion.state",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::companion_state(call)),
+    },
     BuiltIn {
         name: "sessions.observer.visibility",
-        needs: Scope::Read,
-        answer: |call| Box::pin(absent::observer(call)),
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::observer_visibility(call)),
     },
-    BuiltIn { name: "transcripts.list", needs: Scope::Read, answer: |call| Box::pin(absent::meetings(call)) },
-    BuiltIn { name: "skills.library.list", needs: Scope::Read, answer: |call| Box::pin(absent::shared_skills(call)) },
-    BuiltIn { name: "skills.proposals.list", needs: Scope::Read, answer: |call| Box::pin(absent::proposals(call)) },
-    BuiltIn { name: "migrations.memory.plan", needs: Scope::Admin, answer: |call| Box::pin(absent::memories(call)) },
-    BuiltIn { name: "tools.github.status", needs: Scope::Read, answer: |call| Box::pin(absent::github(call)) },
-    BuiltIn { name: "device.pair.list", needs: Scope::Pairing, answer: |call| Box::pin(devices::list(call)) },
-    BuiltIn { name: "device.pair.approve", needs: Scope::Pairing, answer: |call| Box::pin(devices::approve(call)) },
-    BuiltIn { name: "device.pair.reject", needs: Scope::Pairing, answer: |call| Box::pin(devices::reject(call)) },
-    BuiltIn { name: "device.pair.remove", needs: Scope::Pairing, answer: |call| Box::pin(devices::remove(call)) },
-    BuiltIn { name: "device.pair.rename", needs: Scope::Pairing, answer: |call| Box::pin(devices::rename(call)) },
-    BuiltIn { name: "device.token.rotate", needs: Scope::Pairing, answer: |call| Box::pin(devices::rotate(call)) },
-    BuiltIn { name: "device.token.revoke", needs: Scope::Pairing, answer: |call| Box::pin(devices::revoke(call)) },
-    BuiltIn { name: "cron.status", needs: Scope::Read, answer: |call| Box::pin(cron::status(call)) },
-    BuiltIn { name: "cron.list", needs: Scope::Read, answer: |call| Box::pin(cron::list(call)) },
-    BuiltIn { name: "cron.get", needs: Scope::Read, answer: |call| Box::pin(cron::get(call)) },
-    BuiltIn { name: "cron.runs", needs: Scope::Read, answer: |call| Box::pin(cron::runs(call)) },
-    BuiltIn { name: "cron.add", needs: Scope::Admin, answer: |call| Box::pin(cron::add(call)) },
-    BuiltIn { name: "cron.update", needs: Scope::Admin, answer: |call| Box::pin(cron::update(call)) },
-    BuiltIn { name: "cron.remove", needs: Scope::Admin, answer: |call| Box::pin(cron::remove(call)) },
-    BuiltIn { name: "cron.run", needs: Scope::Admin, answer: |call| Box::pin(cron::run(call)) },
-    BuiltIn { name: "wake", needs: Scope::Write, answer: |call| Box::pin(cron::wake(call)) },
-    BuiltIn { name: "last-heartbeat", needs: Scope::Read, answer: |call| Box::pin(cron::last_heartbeat(call)) },
-    BuiltIn { name: "set-heartbeats", needs: Scope::Admin, answer: |call| Box::pin(cron::set_heartbeats(call)) },
+    BuiltIn { name: "transcripts.list", scope: Scope::Read, handler: |call| Box::pin(stubs::transcripts(call)) },
+    BuiltIn { name: "skills.library.list", scope: Scope::Read, handler: |call| Box::pin(stubs::skill_library(call)) },
+    BuiltIn {
+        name: "skills.proposals.list",
+        scope: Scope::Read,
+        handler: |call| Box::pin(stubs::skill_proposals(call)),
+    },
+    BuiltIn {
+        name: "migrations.memory.plan",
+        scope: Scope::Admin,
+        handler: |call| Box::pin(stubs::memory_migration(call)),
+    },
+    BuiltIn { name: "tools.github.status", scope: Scope::Read, handler: |call| Box::pin(stubs::github_status(call)) },
+    BuiltIn { name: "device.pair.list", scope: Scope::Pairing, handler: |call| Box::pin(devices::list(call)) },
+    BuiltIn { name: "device.pair.approve", scope: Scope::Pairing, handler: |call| Box::pin(devices::approve(call)) },
+    BuiltIn { name: "device.pair.reject", scope: Scope::Pairing, handler: |call| Box::pin(devices::reject(call)) },
+    BuiltIn { name: "device.pair.remove", scope: Scope::Pairing, handler: |call| Box::pin(devices::remove(call)) },
+    BuiltIn { name: "device.pair.rename", scope: Scope::Pairing, handler: |call| Box::pin(devices::rename(call)) },
+    BuiltIn { name: "device.token.rotate", scope: Scope::Pairing, handler: |call| Box::pin(devices::rotate(call)) },
+    BuiltIn { name: "device.token.revoke", scope: Scope::Pairing, handler: |call| Box::pin(devices::revoke(call)) },
+    BuiltIn { name: "cron.status", scope: Scope::Read, handler: |call| Box::pin(cron::status(call)) },
+    BuiltIn { name: "cron.list", scope: Scope::Read, handler: |call| Box::pin(cron::list(call)) },
+    BuiltIn { name: "cron.get", scope: Scope::Read, handler: |call| Box::pin(cron::get(call)) },
+    BuiltIn { name: "cron.runs", scope: Scope::Read, handler: |call| Box::pin(cron::runs(call)) },
+    BuiltIn { name: "cron.add", scope: Scope::Admin, handler: |call| Box::pin(cron::add(call)) },
+    BuiltIn { name: "cron.update", scope: Scope::Admin, handler: |call| Box::pin(cron::update(call)) },
+    BuiltIn { name: "cron.remove", scope: Scope::Admin, handler: |call| Box::pin(cron::remove(call)) },
+    BuiltIn { name: "cron.run", scope: Scope::Admin, handler: |call| Box::pin(cron::run(call)) },
+    BuiltIn { name: "wake", scope: Scope::Write, handler: |call| Box::pin(cron::wake(call)) },
+    BuiltIn { name: "last-heartbeat", scope: Scope::Read, handler: |call| Box::pin(cron::last_heartbeat(call)) },
+    BuiltIn { name: "set-heartbeats", scope: Scope::Admin, handler: |call| Box::pin(cron::set_heartbeats(call)) },
 ];
 
 /// Returns the names of the built-in methods.
-pub fn own_names() -> Vec<&'static str> {
+pub fn builtin_names() -> Vec<&'static str> {
     names(&[])
 }
 
@@ -209,17 +237,17 @@ pub(crate) fn names(added: &[Method]) -> Vec<&'static str> {
 }
 
 /// Like [`names`], with the methods of plugins as far as they are known.
-pub(crate) fn all_names(server: &Server) -> Vec<String> {
-    let foreign = server.foreign.as_ref().map(|foreign| foreign.methods()).unwrap_or_default();
+pub(crate) fn all_names(server: &ServerState) -> Vec<String> {
+    let foreign = server.plugins.as_ref().map(|foreign| foreign.methods()).unwrap_or_default();
     names(&server.methods).into_iter().map(str::to_owned).chain(foreign).collect()
 }
 
 /// Removes methods whose names are taken already.
-pub(crate) fn distinct(methods: Vec<Method>) -> Vec<Method> {
+pub(crate) fn without_duplicates(methods: Vec<Method>) -> Vec<Method> {
     let mut distinct: Vec<Method> = Vec::new();
     for method in methods {
         if method.name == "connect" || names(&distinct).contains(&method.name) {
-            tracing::error!(method = method.name, "a method was added whose name is taken; it is left out");
+            tracing::error!(method = method.name, "method name is already registered; ignoring the duplicate");
         } else {
             distinct.push(method);
         }
@@ -228,68 +256,71 @@ pub(crate) fn distinct(methods: Vec<Method>) -> Vec<Method> {
 }
 
 /// Dispatches a request and sends its response.
-pub(crate) async fn answer(server: Arc<Server>, client: Arc<Client>, request: Request) {
+pub(crate) async fn dispatch(server: Arc<ServerState>, client: Arc<Client>, request: Request) {
     let Request { id, method, params, .. } = request;
-    let call = Call { server: server.clone(), client: client.clone(), params };
+    let call = RpcCall { server: server.clone(), client: client.clone(), params };
     // A panic in a method must not end the connection.
-    let answer = match AssertUnwindSafe(ask(&method, call)).catch_unwind().await {
+    let answer = match AssertUnwindSafe(call_method(&method, call)).catch_unwind().await {
         Ok(answer) => answer,
-        Err(_) => Err(ErrorShape::unavailable(format!("internal error in {method}; the gateway's log says more"))),
+        Err(_) => Err(ErrorShape::unavailable(format!("internal error in {method}; see the gateway's log"))),
     };
     let respond = |id: String, payload, error: Option<ErrorShape>| {
         let ok = error.is_none();
-        client.outbox.respond(&Response { id: id.into(), ok, payload: Some(payload), error });
+        client.send_queue.respond(&Response { id: id.into(), ok, payload: Some(payload), error });
     };
     match answer {
-        Ok(Answer::Once(payload, error)) => respond(id, payload, error),
-        Ok(Answer::Held(payload, error, hold)) => {
+        Ok(RpcResult::Single(payload, error)) => respond(id, payload, error),
+        Ok(RpcResult::Gated(payload, error, hold)) => {
             respond(id, payload, error);
             if client.needs_pause {
-                client.outbox.pause();
+                client.send_queue.pause();
             }
             drop(hold);
         }
-        Ok(Answer::Twice(payload, tape, hold)) => {
-            client.outbox.respond(&Response::ok(&id, payload));
-            server.projector.answer_at_end(tape, client, id);
+        Ok(RpcResult::WithFinal(payload, tape, hold)) => {
+            client.send_queue.respond(&Response::ok(&id, payload));
+            server.projector.respond_at_end(tape, client, id);
             drop(hold);
         }
-        Ok(Answer::Missed(missed)) => server.projector.resume(Resume { client, request: id, missed }),
-        Err(error) => client.outbox.respond(&Response::error(id, error)),
+        Ok(RpcResult::Resume(missed)) => {
+            server.projector.resume(ResumeRequest { client, request: id, position: missed })
+        }
+        Err(error) => client.send_queue.respond(&Response::error(id, error)),
     }
 }
 
-async fn ask(name: &str, call: Call) -> Result<Answer, ErrorShape> {
+async fn call_method(name: &str, call: RpcCall) -> Result<RpcResult, ErrorShape> {
     if name == "connect" {
         return Err(ErrorShape::invalid("connect is only valid as the first request"));
     }
     if let Some(method) = BUILT_IN.iter().find(|method| method.name == name) {
-        check(&call, name, method.needs)?;
-        return (method.answer)(call).await;
+        check(&call, name, method.scope)?;
+        return (method.handler)(call).await;
     }
     let Some(method) = call.server.methods.iter().find(|method| method.name == name).cloned() else {
-        return ask_foreign(name, call).await;
+        return call_plugin(name, call).await;
     };
-    check(&call, name, method.needs.of(call.client.generation))?;
-    (method.answer)(Asked::new(call)).await.map(Answer::from)
+    check(&call, name, method.scopes.of(call.client.generation))?;
+    (method.handler)(MethodRequest::new(call)).await.map(RpcResult::from)
 }
 
 /// Forwards a request to a plugin's method.
-async fn ask_foreign(name: &str, mut call: Call) -> Result<Answer, ErrorShape> {
-    let found = call.server.foreign.clone().and_then(|foreign| foreign.needs(name).map(|needs| (foreign, needs)));
+async fn call_plugin(name: &str, mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
+    let found =
+        call.server.plugins.clone().and_then(|foreign| foreign.required_scope(name).map(|needs| (foreign, needs)));
     // Unknown methods require the highest scope, so that an unlisted name cannot be probed with less.
     check(&call, name, found.as_ref().map_or(Scope::Admin, |(_, needs)| *needs))?;
     let (foreign, _) = found.ok_or_else(|| ErrorShape::invalid(format!("unknown method: {name}")))?;
     let client = serde_json::json!({"id": call.client.id, "protocol": call.client.generation.number()});
-    foreign.call(name, call.params.take().unwrap_or_default(), client).await.map(Answer::from)
+    foreign.call(name, call.params.take().unwrap_or_default(), client).await.map(RpcResult::from)
 }
 
-fn check(call: &Call, name: &str, need: Scope) -> Result<(), ErrorShape> {
+fn check(call: &RpcCall, name: &str, need: Scope) -> Result<(), ErrorShape> {
     let client = &call.client;
     if client.scopes.allow(need) {
         return Ok(());
     }
-    let fact = Fact::new(What::ScopeDenied).by(&format!("connection {}", client.id)).ended("denied");
+    let fact = AuditRecord::new(AuditKind::ScopeDenied).actor(&format!("connection {}", client.id)).outcome("denied");
     call.server.hub.audit().note(fact.with("method", name).with("needs", need.name()));
-    Err(scope::missing(client.generation, need))
+    Err(scope::missing_error(client.generation, need))
 }

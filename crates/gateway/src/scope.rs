@@ -47,18 +47,18 @@ impl Scopes {
         }
     }
 
-    pub(crate) fn of(names: Vec<String>) -> Self {
+    pub(crate) fn from_names(names: Vec<String>) -> Self {
         Self(names)
     }
 
     /// Restricts the scopes to those that a grant covers.
     pub(crate) fn within(self, grant: &[String]) -> Self {
         let grant = Self(grant.to_vec());
-        Self(self.0.into_iter().filter(|scope| grant.hold(scope)).collect())
+        Self(self.0.into_iter().filter(|scope| grant.includes(scope)).collect())
     }
 
     /// True if these scopes cover a scope, given by name.
-    pub(crate) fn hold(&self, scope: &str) -> bool {
+    pub(crate) fn includes(&self, scope: &str) -> bool {
         let has = |name: &str| self.0.iter().any(|held| held == name);
         has(scope) || has("operator.admin") || (scope == "operator.read" && has("operator.write"))
     }
@@ -83,7 +83,7 @@ impl Scopes {
 }
 
 /// Error for a caller without the required scope.
-pub(crate) fn missing(generation: Generation, need: Scope) -> ErrorShape {
+pub(crate) fn missing_error(generation: Generation, need: Scope) -> ErrorShape {
     let message = format!("missing scope: {}", need.name());
     match generation {
         Generation::Three => ErrorShape::invalid(message),
@@ -124,9 +124,12 @@ mod tests {
 
     #[test]
     fn each_generation_is_refused_in_its_own_words() {
-        assert_eq!(missing(Generation::Three, Scope::Write), ErrorShape::invalid("missing scope: operator.write"));
         assert_eq!(
-            serde_json::to_value(missing(Generation::Four, Scope::Read)).unwrap(),
+            missing_error(Generation::Three, Scope::Write),
+            ErrorShape::invalid("missing scope: operator.write")
+        );
+        assert_eq!(
+            serde_json::to_value(missing_error(Generation::Four, Scope::Read)).unwrap(),
             json!({
                 "code": "FORBIDDEN", "message": "missing scope: operator.read",
                 "details": {

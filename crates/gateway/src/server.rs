@@ -23,28 +23,27 @@ use tokio_util::{
 };
 
 use crate::{
-    added::Method,
-    admit::{Afar, Rules},
-    auth::{Bouncer, LONG_ENOUGH, Secret},
-    changes,
+    auth::{AuthLimiter, MIN_TOKEN_CHARS, Secret},
+    broadcaster::Broadcaster,
     control_ui::ControlUi,
     device::UsedSignatures,
-    devices::{Devices, Paired, Unreadable},
-    foreign::Foreign,
+    devices::{DeviceListError, Devices, PairedDevices},
+    extra_methods::Method,
     http,
-    lobby::{Door, Lobby, Peer},
-    log_book::LogBook,
-    methods::machine::Meter,
-    metrics::{Metrics, MoreMetrics, RunEnds},
-    news::News,
-    notices::Notices,
+    log_buffer::LogBuffer,
+    methods::system_info::CpuMeter,
+    metrics::{Metrics, MetricsSource, RunEndCallback},
     openai::Endpoints,
+    origin_check::{OriginRules, RemotePolicy},
     outages::Outages,
+    plugin_routes::PluginEndpoints,
+    preauth::{PeerInfo, PreAuthLimiter, PreAuthListener},
     presence::{self, Presence},
-    projector::{Projector, Unstarted},
-    router,
+    projector::{PendingProjector, Projector},
+    router, session_changes,
     tls::Tls,
-    webhooks::{self, Hooks, Webhooks},
+    warnings::OperatorWarnings,
+    webhooks::{self, WebhookServer, Webhooks},
 };
 
 /// Kernel send buffer per socket in bytes. Linux doubles the value.
@@ -54,7 +53,7 @@ const SEND_BUFFER: u32 = 128 * 1024;
 const BACKLOG: u32 = 1024;
 
 /// Time connections have to close at shutdown.
-const GOODBYE: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Settings of a gateway.
 #[derive(Debug, Clone)]
@@ -85,18 +84,18 @@ pub enum Error {
     InUse(SocketAddr),
     /// The address is reachable from other machines without encryption.
     #[error(
-        "{0} is reachable from other machines, and without TLS the token and every message could be read on the way. Set \
-         gateway.tls.enabled to true; or name the proxy that speaks TLS for the gateway in gateway.trustedProxies; or, if \
-         nobody listens on that network, set gateway.allowInsecure to true. To stay on this machine, set gateway.bind to \
-         loopback"
+        "{0} is reachable from other machines, and without TLS the token and all messages are sent unencrypted. Set \
+         gateway.tls.enabled to true; or add the proxy that terminates TLS for the gateway to gateway.trustedProxies; \
+         or, if the network is trusted, set gateway.allowInsecure to true. To accept local connections only, set \
+         gateway.bind to loopback"
     )]
     Exposed(IpAddr),
     /// The address is reachable from other machines and the token is too short.
     #[error(
-        "{address} is reachable from other machines, and a token of {length} characters can be guessed; use one of at least \
-         {LONG_ENOUGH}, or none, and the gateway makes a good one"
+        "{address} is reachable from other machines, and a token of {length} characters can be guessed; use a token \
+         of at least {MIN_TOKEN_CHARS} characters, or remove it to let the gateway generate one"
     )]
-    Guessable {
+    ShortToken {
         /// The address.
         address: IpAddr,
         /// Length of the token in characters.
@@ -111,33 +110,33 @@ pub enum Error {
         source: io::Error,
     },
     /// No address is configured.
-    #[error("no address to listen on; name at least one")]
+    #[error("no address to listen on; specify at least one")]
     NoAddress,
     /// Neither token nor password is set.
-    #[error("no token and no password is set; set one of them")]
+    #[error("neither a token nor a password is set; set one of them")]
     NoSecret,
     /// The list of paired devices cannot be read.
     #[error(transparent)]
-    Devices(#[from] Unreadable),
+    Devices(#[from] DeviceListError),
 }
 
 /// A gateway that is bound to its addresses and not serving yet.
 pub struct Gateway {
     listeners: Vec<(TcpListener, SocketAddr)>,
     settings: Settings,
-    paired: Paired,
-    notices: Notices,
+    paired: PairedDevices,
+    warnings: OperatorWarnings,
     schedule: Result<Schedule, String>,
     methods: Vec<Method>,
     endpoints: Endpoints,
     webhooks: Option<Webhooks>,
     control_ui: Option<ControlUi>,
-    log: LogBook,
-    foreign: Option<Arc<dyn Foreign>>,
-    more_metrics: Option<MoreMetrics>,
+    log: LogBuffer,
+    plugins: Option<Arc<dyn PluginEndpoints>>,
+    more_metrics: Option<MetricsSource>,
     outages: Option<Outages>,
-    run_ends: Option<RunEnds>,
-    projector: Unstarted,
+    on_run_end: Option<RunEndCallback>,
+    projector: PendingProjector,
 }
 
 impl fmt::Debug for Gateway {
@@ -161,10 +160,10 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     if settings.secret.is_empty() {
         return Err(Error::NoSecret);
     }
-    let paired = Paired::read(&settings.state_dir)?;
+    let paired = PairedDevices::read(&settings.state_dir)?;
     let mut listeners = Vec::new();
     for &(mut address) in &settings.bind {
-        settings.may_open(address.ip())?;
+        settings.check_address(address.ip())?;
         let chosen = listeners.first().map(|(_, first): &(_, SocketAddr)| first.port()).filter(|_| address.port() == 0);
         // The port that the system chose for the first address is used for all.
         address.set_port(chosen.unwrap_or(address.port()));
@@ -175,7 +174,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
                 return Err(Error::InUse(address));
             }
             Err(error) if address.is_ipv6() && !listeners.is_empty() => {
-                tracing::debug!(%error, %address, "it does not listen there, too");
+                tracing::debug!(%error, %address, "not listening on an additional address");
             }
             Err(source) => return Err(Error::Listen { address, source }),
         }
@@ -187,31 +186,31 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
         listeners,
         settings,
         paired,
-        notices: Notices::default(),
-        schedule: Err("nothing is scheduled here".to_owned()),
+        warnings: OperatorWarnings::default(),
+        schedule: Err("the scheduler is not available".to_owned()),
         methods: Vec::new(),
         endpoints: Endpoints::default(),
         webhooks: None,
         control_ui: None,
-        log: LogBook::default(),
-        foreign: None,
+        log: LogBuffer::default(),
+        plugins: None,
         more_metrics: None,
         outages: None,
-        run_ends: None,
-        projector: Unstarted::new(),
+        on_run_end: None,
+        projector: PendingProjector::new(),
     })
 }
 
 impl Settings {
     /// Checks whether an address may be listened on.
-    fn may_open(&self, address: IpAddr) -> Result<(), Error> {
+    fn check_address(&self, address: IpAddr) -> Result<(), Error> {
         let address = address.to_canonical();
         if address.is_loopback() {
             return Ok(());
         }
-        let length = self.secret.token_length().unwrap_or(LONG_ENOUGH);
-        if length < LONG_ENOUGH {
-            return Err(Error::Guessable { address, length });
+        let length = self.secret.token_length().unwrap_or(MIN_TOKEN_CHARS);
+        if length < MIN_TOKEN_CHARS {
+            return Err(Error::ShortToken { address, length });
         }
         let is_secret = self.tls.is_some() || is_tailnet(address);
         let has_proxy = self.trusted_proxies.iter().any(|proxy| !proxy.to_canonical().is_loopback());
@@ -219,13 +218,13 @@ impl Settings {
     }
 
     /// Returns the policy for other machines. A Tailscale network encrypts by itself.
-    fn afar(&self) -> Afar {
+    fn remote_policy(&self) -> RemotePolicy {
         let is_secret = |address: &SocketAddr| {
             let address = address.ip().to_canonical();
             address.is_loopback() || is_tailnet(address)
         };
         let anybody = self.tls.is_some() || self.allow_insecure || self.bind.iter().all(is_secret);
-        if anybody { Afar::Anybody } else { Afar::Proxies }
+        if anybody { RemotePolicy::All } else { RemotePolicy::TrustedProxies }
     }
 }
 
@@ -247,13 +246,13 @@ impl Gateway {
     }
 
     /// Returns the warnings that health reports; they may change while the gateway serves.
-    pub fn notices(&self) -> Notices {
-        self.notices.clone()
+    pub fn warnings(&self) -> OperatorWarnings {
+        self.warnings.clone()
     }
 
     /// Registers methods. Names that are taken are ignored.
     pub fn with_methods(mut self, methods: Vec<Method>) -> Self {
-        self.methods = router::distinct(methods);
+        self.methods = router::without_duplicates(methods);
         self
     }
 
@@ -264,20 +263,20 @@ impl Gateway {
     }
 
     /// Adds the methods and routes of plugins.
-    pub fn with_foreign(mut self, foreign: Arc<dyn Foreign>) -> Self {
-        self.foreign = Some(foreign);
+    pub fn with_plugins(mut self, foreign: Arc<dyn PluginEndpoints>) -> Self {
+        self.plugins = Some(foreign);
         self
     }
 
     /// Adds metrics to the `/metrics` page.
-    pub fn with_metrics(mut self, more: MoreMetrics) -> Self {
+    pub fn with_metrics(mut self, more: MetricsSource) -> Self {
         self.more_metrics = Some(more);
         self
     }
 
     /// Sets a callback for finished runs.
-    pub fn with_run_ends(mut self, ends: RunEnds) -> Self {
-        self.run_ends = Some(ends);
+    pub fn on_run_end(mut self, ends: RunEndCallback) -> Self {
+        self.on_run_end = Some(ends);
         self
     }
 
@@ -294,7 +293,7 @@ impl Gateway {
     }
 
     /// Sets the log buffer that `logs.tail` reads.
-    pub fn with_log(mut self, log: LogBook) -> Self {
+    pub fn with_log(mut self, log: LogBuffer) -> Self {
         self.log = log;
         self
     }
@@ -306,8 +305,8 @@ impl Gateway {
     }
 
     /// Returns a handle for broadcasting events to clients.
-    pub fn news(&self) -> News {
-        News::new(self.projector.projector())
+    pub fn broadcaster(&self) -> Broadcaster {
+        Broadcaster::new(self.projector.projector())
     }
 
     /// Sets the schedule, or the reason why there is none.
@@ -319,58 +318,58 @@ impl Gateway {
     /// Serves until `stop` is cancelled, then notifies all clients and returns. Runs belong to the hub and are not
     /// stopped here.
     pub async fn serve(self, hub: Hub, feed: UnboundedReceiver<HubEvent>, stop: CancellationToken) {
-        let rules = Rules {
-            afar: self.settings.afar(),
+        let rules = OriginRules {
+            remote: self.settings.remote_policy(),
             origins: self.settings.allowed_origins,
             proxies: self.settings.trusted_proxies.iter().map(IpAddr::to_canonical).collect(),
         };
         let (tls, proxies) = (self.settings.tls, rules.proxies.clone());
         let tools = hub.clone();
         let knows = move |name: &str| tools.agents().iter().any(|agent| agent.toolbox.has(name));
-        let metrics = Metrics::new(knows, self.run_ends);
+        let metrics = Metrics::new(knows, self.on_run_end);
         let (projector, told, changed) = self.projector.start(feed, metrics.clone());
-        let changes = changes::tell(hub.clone(), projector.clone(), changed);
+        let changes = session_changes::publish(hub.clone(), projector.clone(), changed);
         let messages = projector.messages().publish(hub.clone(), projector.clone());
         let told = AbortOnDropHandle::new(told);
-        let news = self.schedule.as_ref().ok().map(|schedule| projector.follow(schedule));
+        let news = self.schedule.as_ref().ok().map(|schedule| projector.publish_schedule(schedule));
         let closing = CancellationToken::new();
         let audit = hub.audit();
-        let server = Arc::new(Server {
+        let server = Arc::new(ServerState {
             hub,
             projector,
-            bouncer: Bouncer::new(self.settings.secret).noting(audit.clone()),
+            auth: AuthLimiter::new(self.settings.secret).with_audit(audit.clone()),
             devices: Arc::new(Devices::new(&self.settings.state_dir, self.paired, audit.clone())),
             used_signatures: UsedSignatures::default(),
-            rules,
-            lobby: Lobby::default(),
+            origin_rules: rules,
+            preauth: PreAuthLimiter::default(),
             state_dir: self.settings.state_dir,
             config_path: self.settings.config_path,
-            notices: self.notices,
+            warnings: self.warnings,
             schedule: self.schedule,
             methods: self.methods,
             endpoints: self.endpoints,
-            webhooks: self.webhooks.map(|settings| Arc::new(Hooks::new(settings, audit))),
+            webhooks: self.webhooks.map(|settings| Arc::new(WebhookServer::new(settings, audit))),
             control_ui: self.control_ui,
             log: self.log,
-            foreign: self.foreign,
+            plugins: self.plugins,
             metrics,
             more_metrics: self.more_metrics,
             outages: self.outages,
             presence: Arc::default(),
-            meter: Meter::new(),
+            cpu_meter: CpuMeter::new(),
             started: Instant::now(),
             stop: closing.clone(),
             connections: TaskTracker::new(),
             count: AtomicU64::new(0),
         });
-        let presence = presence::tell(server.clone());
+        let presence = presence::publish(server.clone());
         if let Some(hooks) = &server.webhooks {
-            webhooks::take_up(&server, hooks).await;
+            webhooks::resume_reports(&server, hooks).await;
         }
         let open = |(listener, _)| {
-            let (lobby, tls, proxies) = (server.lobby.clone(), tls.clone(), proxies.clone());
-            let door = Door { listener, lobby, tls, proxies, stop: closing.clone() };
-            let service = http::app(server.clone()).into_make_service_with_connect_info::<Peer>();
+            let (lobby, tls, proxies) = (server.preauth.clone(), tls.clone(), proxies.clone());
+            let door = PreAuthListener { listener, limiter: lobby, tls, proxies, stop: closing.clone() };
+            let service = http::app(server.clone()).into_make_service_with_connect_info::<PeerInfo>();
             let serving = axum::serve(door, service).with_graceful_shutdown(stop.clone().cancelled_owned());
             AbortOnDropHandle::new(task::spawn("listener", serving.into_future()))
         };
@@ -380,8 +379,8 @@ impl Gateway {
         server.projector.drain().await;
         closing.cancel();
         server.connections.close();
-        if tokio::time::timeout(GOODBYE, server.connections.wait()).await.is_err() {
-            tracing::warn!("some clients did not say goodbye in time");
+        if tokio::time::timeout(CLOSE_TIMEOUT, server.connections.wait()).await.is_err() {
+            tracing::warn!("some client connections did not close in time");
         }
         // Aborts the tasks that are still running.
         drop((doors, news, changes, messages, presence, told));
@@ -389,21 +388,21 @@ impl Gateway {
 }
 
 /// State shared by all connections.
-pub(crate) struct Server {
+pub(crate) struct ServerState {
     pub(crate) hub: Hub,
     pub(crate) projector: Projector,
-    pub(crate) bouncer: Bouncer,
+    pub(crate) auth: AuthLimiter,
     /// Paired devices.
     pub(crate) devices: Arc<Devices>,
     /// Nonce-less device signatures that were used already.
     pub(crate) used_signatures: UsedSignatures,
-    pub(crate) rules: Rules,
+    pub(crate) origin_rules: OriginRules,
     /// Unauthenticated connections.
-    pub(crate) lobby: Lobby,
+    pub(crate) preauth: PreAuthLimiter,
     pub(crate) state_dir: PathBuf,
     pub(crate) config_path: Option<PathBuf>,
     /// Warnings for operators.
-    pub(crate) notices: Notices,
+    pub(crate) warnings: OperatorWarnings,
     /// The schedule, or the reason why there is none.
     pub(crate) schedule: Result<Schedule, String>,
     /// Registered methods.
@@ -411,20 +410,20 @@ pub(crate) struct Server {
     /// Enabled OpenAI-compatible endpoints.
     pub(crate) endpoints: Endpoints,
     /// Webhooks, if enabled.
-    pub(crate) webhooks: Option<Arc<Hooks>>,
+    pub(crate) webhooks: Option<Arc<WebhookServer>>,
     /// The installed Control UI, if there is one.
     pub(crate) control_ui: Option<ControlUi>,
     /// Recent log lines.
-    pub(crate) log: LogBook,
+    pub(crate) log: LogBuffer,
     /// Methods and routes of plugins.
-    pub(crate) foreign: Option<Arc<dyn Foreign>>,
+    pub(crate) plugins: Option<Arc<dyn PluginEndpoints>>,
     pub(crate) metrics: Metrics,
     /// Further metrics.
-    pub(crate) more_metrics: Option<MoreMetrics>,
+    pub(crate) more_metrics: Option<MetricsSource>,
     pub(crate) outages: Option<Outages>,
     pub(crate) presence: Arc<Presence>,
     /// CPU utilisation of the process.
-    pub(crate) meter: Meter,
+    pub(crate) cpu_meter: CpuMeter,
     pub(crate) stop: CancellationToken,
     /// Each connection holds a token, so that shutdown can wait for all of them.
     pub(crate) connections: TaskTracker,
@@ -432,13 +431,13 @@ pub(crate) struct Server {
     count: AtomicU64,
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for ServerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("rules", &self.rules).finish_non_exhaustive()
+        f.debug_struct("ServerState").field("rules", &self.origin_rules).finish_non_exhaustive()
     }
 }
 
-impl Server {
+impl ServerState {
     /// Time since the server started, in milliseconds.
     pub(crate) fn uptime_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)

@@ -38,14 +38,14 @@ impl fmt::Debug for Tls {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// No certificate was found.
-    #[error("there is no certificate in it: a PEM file with BEGIN CERTIFICATE is needed")]
+    #[error("the file contains no certificate: a PEM file with BEGIN CERTIFICATE is required")]
     NoCertificate,
     /// No private key was found.
-    #[error("there is no private key in it: a PEM file with BEGIN PRIVATE KEY is needed")]
+    #[error("the file contains no private key: a PEM file with BEGIN PRIVATE KEY is required")]
     NoKey,
     /// They are rejected, most likely because the key does not belong to the certificate.
-    #[error("the certificate and the key do not work together: {0}")]
-    Unfit(#[source] rustls::Error),
+    #[error("the certificate and the private key cannot be used together: {0}")]
+    Mismatch(#[source] rustls::Error),
 }
 
 impl Tls {
@@ -56,8 +56,8 @@ impl Tls {
         let fingerprint = fingerprint(own);
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_none| TlsError::NoKey)?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let config = config.with_safe_default_protocol_versions().map_err(TlsError::Unfit)?;
-        let mut config = config.with_no_client_auth().with_single_cert(chain, key).map_err(TlsError::Unfit)?;
+        let config = config.with_safe_default_protocol_versions().map_err(TlsError::Mismatch)?;
+        let mut config = config.with_no_client_auth().with_single_cert(chain, key).map_err(TlsError::Mismatch)?;
         // WebSockets begin as HTTP/1.1.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), fingerprint })
@@ -69,8 +69,8 @@ impl Tls {
     }
 
     /// Wraps an accepted connection; the handshake follows on first use.
-    pub(crate) fn accept<Io: AsyncRead + AsyncWrite + Unpin>(&self, io: Io) -> Secured<Io> {
-        Secured::Agreeing(self.acceptor.accept(io))
+    pub(crate) fn accept<Io: AsyncRead + AsyncWrite + Unpin>(&self, io: Io) -> TlsConnection<Io> {
+        TlsConnection::Handshaking(self.acceptor.accept(io))
     }
 }
 
@@ -81,36 +81,36 @@ pub fn fingerprint(certificate: &[u8]) -> String {
 }
 
 /// Server side of a TLS connection.
-pub(crate) enum Secured<Io> {
+pub(crate) enum TlsConnection<Io> {
     /// Handshake in progress.
-    Agreeing(Accept<Io>),
+    Handshaking(Accept<Io>),
     /// Handshake completed.
     Open(TlsStream<Io>),
     /// Handshake failed.
     Failed,
 }
 
-impl<Io: AsyncRead + AsyncWrite + Unpin> Secured<Io> {
+impl<Io: AsyncRead + AsyncWrite + Unpin> TlsConnection<Io> {
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut TlsStream<Io>>>> {
-        if let Self::Agreeing(accept) = self {
+        if let Self::Handshaking(accept) = self {
             let agreed = ready!(Pin::new(accept).poll(cx));
             *self = Self::Failed;
             *self = Self::Open(agreed?);
         }
         Poll::Ready(match self {
             Self::Open(stream) => Ok(Pin::new(stream)),
-            Self::Agreeing(_) | Self::Failed => Err(io::ErrorKind::NotConnected.into()),
+            Self::Handshaking(_) | Self::Failed => Err(io::ErrorKind::NotConnected.into()),
         })
     }
 }
 
-impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for Secured<Io> {
+impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsConnection<Io> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.open(cx))?.poll_read(cx, buf)
     }
 }
 
-impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Secured<Io> {
+impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsConnection<Io> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.open(cx))?.poll_write(cx, buf)
     }
@@ -118,7 +118,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Secured<Io> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Open(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Agreeing(_) | Self::Failed => Poll::Ready(Ok(())),
+            Self::Handshaking(_) | Self::Failed => Poll::Ready(Ok(())),
         }
     }
 
@@ -126,7 +126,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Secured<Io> {
         match &mut *self {
             Self::Open(stream) => Pin::new(stream).poll_shutdown(cx),
             // No data was sent, so there is nothing to shut down.
-            Self::Agreeing(_) | Self::Failed => Poll::Ready(Ok(())),
+            Self::Handshaking(_) | Self::Failed => Poll::Ready(Ok(())),
         }
     }
 }
@@ -148,6 +148,6 @@ mod tests {
         assert!(matches!(Tls::new(key.as_bytes(), key.as_bytes()), Err(TlsError::NoCertificate)));
         assert!(matches!(Tls::new(certificate.as_bytes(), certificate.as_bytes()), Err(TlsError::NoKey)));
         let of_another = other.signing_key.serialize_pem();
-        assert!(matches!(Tls::new(certificate.as_bytes(), of_another.as_bytes()), Err(TlsError::Unfit(_))));
+        assert!(matches!(Tls::new(certificate.as_bytes(), of_another.as_bytes()), Err(TlsError::Mismatch(_))));
     }
 }

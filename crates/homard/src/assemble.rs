@@ -1,31 +1,31 @@
 //! Builds a running hub from the config: models, agents, the journal.
 
 pub(crate) mod approvals;
-pub(crate) mod chain;
 pub(crate) mod channels;
 pub(crate) mod environment;
-pub(crate) mod guests;
+pub(crate) mod factory;
 pub(crate) mod hooks;
 pub(crate) mod keys;
 pub(crate) mod known_apis;
+pub(crate) mod mcp_servers;
 pub(crate) mod metrics;
+pub(crate) mod model_chain;
 pub(crate) mod models;
-pub(crate) mod office;
 pub(crate) mod outages;
-mod probed;
+pub(crate) mod plugins;
+mod probed_model;
 pub(crate) mod routes;
 pub(crate) mod schedule;
 pub(crate) mod secrets;
-pub(crate) mod servers;
 pub(crate) mod skills;
 pub(crate) mod tools;
-pub(crate) mod workplace;
+pub(crate) mod working_dir;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use homard_agent::{Ambient, ChannelLimits, Class, Hub, HubEvent, Rules, Slots};
-use homard_config::Loaded;
+use homard_agent::{Ambient, ChannelLimits, Hub, HubEvent, HubRules, RunClass, Slots};
+use homard_config::LoadedConfig;
 use homard_journal::Journal;
 use homard_tools::sandbox;
 use jiff::tz::TimeZone;
@@ -33,25 +33,25 @@ use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
 use self::{
     environment::Environment,
-    office::{Office, Staff},
+    factory::{AgentFactory, AgentSet},
 };
 use crate::{
-    audit::{self, Shipping, Sinks},
+    audit::{self, CheckpointTask, Sinks},
     config::{Chosen, Config, channels::Channel},
     paths::{self, Paths},
     permissions,
 };
 
 /// Run timeout in seconds if the config sets none.
-const TIMEOUT: u64 = 600;
+const DEFAULT_TIMEOUT: u64 = 600;
 /// Maximum run timeout in seconds: some months, far below where clock arithmetic overflows.
 pub(crate) const MAX_TIMEOUT: u64 = 10_000_000;
 
 /// How long shutdown waits for hooks to process their pending events.
-const FLUSH: Duration = Duration::from_secs(2);
+const HOOK_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long to wait for MCP servers where their tools are needed immediately.
-const SETTLE: Duration = Duration::from_secs(10);
+const MCP_READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a process opens the state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,20 +64,20 @@ pub(crate) enum Purpose {
 
 /// A running hub with a state directory that this process owns.
 #[derive(Debug)]
-pub(crate) struct House {
+pub(crate) struct App {
     pub(crate) hub: Hub,
     pub(crate) journal: Arc<Journal>,
     /// A remark for the user about a model that Homard chose by itself.
     pub(crate) remark: Option<String>,
     /// Warnings about agents that work nevertheless.
-    pub(crate) troubles: Vec<String>,
-    pub(crate) office: Office,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) factory: AgentFactory,
     upkeep: JoinHandle<()>,
     /// Sends checkpoints of the audit log, if the config names a destination.
-    shipping: Option<Shipping>,
+    checkpoints: Option<CheckpointTask>,
 }
 
-impl House {
+impl App {
     /// Locks the state directory and opens the hub.
     pub(crate) fn open(
         chosen: &Chosen,
@@ -87,7 +87,7 @@ impl House {
         // The first lookup of the system time zone enumerates the time zone database; do it while the journal is
         // opened.
         tokio::task::spawn_blocking(TimeZone::system);
-        permissions::close(paths)?.iter().for_each(|told| tracing::warn!("{told}"));
+        permissions::restrict(paths)?.iter().for_each(|told| tracing::warn!("{told}"));
         let config = &chosen.loaded.config;
         let ambient = Ambient::system();
         let clock = ambient.clone();
@@ -98,14 +98,14 @@ impl House {
         // Before any command runs, and before anything reads what an interrupted command has left behind.
         let tidied = sandbox::tidy(&paths.state);
         let (audit, ends) = audit::open(paths, &journal);
-        let (office, wrong) = Office::new((paths, purpose), &chosen.loaded, audit);
-        let Staff { agents, remark, mut troubles } = office.staff(&chosen.loaded)?;
+        let (office, wrong) = AgentFactory::new((paths, purpose), &chosen.loaded, audit);
+        let AgentSet { agents, remark, warnings: mut troubles } = office.build_agents(&chosen.loaded)?;
         troubles.extend(tidied);
         troubles.extend(wrong);
         let shipping = match Sinks::of(&config.audit.checkpoints) {
-            Ok(sinks) => Shipping::begin(sinks, ends),
+            Ok(sinks) => CheckpointTask::start(sinks, ends),
             Err(error) => {
-                troubles.push(format!("checkpoints of the audit log are not sent: {error:#}"));
+                troubles.push(format!("audit log checkpoints are disabled: {error:#}"));
                 None
             }
         };
@@ -113,25 +113,26 @@ impl House {
         let slots = Slots::new(main, subagent, 1);
         let (hub, feed) =
             Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config, &office));
-        if office.bench.hub.set(hub.clone()).is_err() {
-            tracing::error!("an office serves one house");
+        if office.tool_deps.hub.set(hub.clone()).is_err() {
+            tracing::error!("AgentFactory is already bound to a hub (bug)");
         }
-        troubles.extend(office.channels.set_up(&chosen.loaded));
-        hub.open_post(Arc::new(office.channels.clone()));
+        troubles.extend(office.channels.apply_config(&chosen.loaded));
+        hub.set_channel_sender(Arc::new(office.channels.clone()));
         let kept = journal.clone();
         let upkeep = homard_agent::task::spawn("journal", async move { kept.maintain().await });
-        Ok((Self { hub, journal, remark, troubles, office, upkeep, shipping }, feed))
+        Ok((Self { hub, journal, remark, warnings: troubles, factory: office, upkeep, checkpoints: shipping }, feed))
     }
 
     /// Waits briefly for MCP servers and plugins that are not ready yet and gives the agents their tools. Returns the
     /// warnings that are new since the hub was opened.
-    pub(crate) async fn settle(&self, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-        let (servers, guests) = tokio::join!(self.office.bench.outside.settled(SETTLE), self.office.guests.settled());
+    pub(crate) async fn settle(&self, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
+        let (servers, guests) =
+            tokio::join!(self.factory.tool_deps.mcp.settle(MCP_READY_TIMEOUT), self.factory.plugins.settle());
         if !servers && !guests {
             return Ok(Vec::new());
         }
-        let mut troubles = set_up_again(&self.hub, &self.office, loaded)?;
-        troubles.retain(|trouble| !self.troubles.contains(trouble));
+        let mut troubles = rebuild_agents(&self.hub, &self.factory, loaded)?;
+        troubles.retain(|trouble| !self.warnings.contains(trouble));
         Ok(troubles)
     }
 
@@ -139,44 +140,44 @@ impl House {
     pub(crate) async fn close(self) -> Result<()> {
         self.hub.shut_down().await;
         // Hooks receive the events of the last run, too.
-        self.hub.flush_hooks(FLUSH).await;
+        self.hub.flush_hooks(HOOK_FLUSH_TIMEOUT).await;
         self.upkeep.abort();
         // Background commands end: no process will be left to poll them.
-        self.office.bench.background.end_all().await;
-        self.office.close().await;
+        self.factory.tool_deps.background.kill_all().await;
+        self.factory.close().await;
         // The audit records of the shutdown are flushed with the rest.
-        let audit = self.office.audit.clone();
+        let audit = self.factory.audit.clone();
         audit.catch_up();
-        tokio::task::spawn_blocking(move || audit.flush()).await.context("the audit log broke")?;
-        if let Some(shipping) = self.shipping {
-            shipping.end().await;
+        tokio::task::spawn_blocking(move || audit.flush()).await.context("failed to flush the audit log")?;
+        if let Some(shipping) = self.checkpoints {
+            shipping.stop().await;
         }
-        let (flushed, ()) = tokio::join!(self.journal.flush(), self.office.write_rest());
-        flushed.context("the list of sessions could not be written")
+        let (flushed, ()) = tokio::join!(self.journal.flush(), self.factory.flush());
+        flushed.context("failed to write the session list")
     }
 }
 
 /// Applies another, valid config to a hub; new runs use it. Returns warnings about agents and channels.
-pub(crate) fn set_up(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, mut troubles, .. } = office.staff(loaded)?;
-    troubles.extend(office.channels.set_up(loaded));
+pub(crate) fn apply_config(hub: &Hub, office: &AgentFactory, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
+    let AgentSet { agents, warnings: mut troubles, .. } = office.build_agents(loaded)?;
+    troubles.extend(office.channels.apply_config(loaded));
     let (main, subagent) = slots(&loaded.config);
-    hub.slots().resize(Class::Main, main);
-    hub.slots().resize(Class::Subagent, subagent);
-    hub.set_up(agents, rules(&loaded.config, office));
+    hub.slots().resize(RunClass::Main, main);
+    hub.slots().resize(RunClass::Subagent, subagent);
+    hub.reconfigure(agents, rules(&loaded.config, office));
     Ok(troubles)
 }
 
 /// Rebuilds the agents from the same config because the available tools may have changed. Returns warnings about
 /// agents.
-pub(crate) fn set_up_again(hub: &Hub, office: &Office, loaded: &Loaded<Config>) -> Result<Vec<String>> {
-    let Staff { agents, troubles, .. } = office.staff(loaded)?;
-    hub.set_up(agents, rules(&loaded.config, office));
+pub(crate) fn rebuild_agents(hub: &Hub, office: &AgentFactory, loaded: &LoadedConfig<Config>) -> Result<Vec<String>> {
+    let AgentSet { agents, warnings: troubles, .. } = office.build_agents(loaded)?;
+    hub.reconfigure(agents, rules(&loaded.config, office));
     Ok(troubles)
 }
 
 /// Builds the hub's rules from the config.
-fn rules(config: &Config, office: &Office) -> Rules {
+fn rules(config: &Config, office: &AgentFactory) -> HubRules {
     let limits = |channel: &Channel| ChannelLimits {
         direct: channel.dm_history_limit,
         peers: channel
@@ -186,16 +187,16 @@ fn rules(config: &Config, office: &Office) -> Rules {
             .collect(),
     };
     let history = config.channels.iter().map(|(name, channel)| (name.trim().to_lowercase(), limits(channel)));
-    Rules {
-        freshness: config.session.freshness(TimeZone::system()),
-        limits: config.budgets.limits(),
+    HubRules {
+        auto_reset: config.session.auto_reset(TimeZone::system()),
+        budgets: config.budgets.limits(),
         triggers: config.session.triggers(),
         queue: config.messages.queue(),
         history: history.collect(),
-        hooks: office.guests.hooks(),
+        hooks: office.plugins.hooks(),
         audit: office.audit.clone(),
         working_dirs: office.working_dirs(config),
-        ..Rules::default()
+        ..HubRules::default()
     }
 }
 
@@ -207,7 +208,7 @@ pub(crate) fn slots(config: &Config) -> (usize, usize) {
 
 /// Returns the run timeout from the config; `None` means no limit.
 pub(crate) fn timeout(config: &Config) -> Option<Duration> {
-    let seconds = config.agents.defaults.timeout_seconds.unwrap_or(TIMEOUT).min(MAX_TIMEOUT);
+    let seconds = config.agents.defaults.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT);
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 

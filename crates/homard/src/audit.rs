@@ -5,34 +5,34 @@ mod checkpoints;
 use std::sync::{Arc, Weak};
 
 use homard_agent::Ambient;
-use homard_audit::{Anchor, Anchored, Audit, Evidence, Fact, Head, Key, Ledger, Location};
+use homard_audit::{Anchor, AnchorState, Audit, AuditRecord, BreakLedger, ChainHead, Evidence, Key, LogPaths};
 use homard_journal::Journal;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-pub(crate) use checkpoints::{Shipping, Sinks, read as read_checkpoints};
+pub(crate) use checkpoints::{CheckpointTask, Sinks, read as read_checkpoints};
 
 use crate::paths::Paths;
 
 /// Journal key of the log's head.
-const END: &str = "audit";
+const HEAD_KEY: &str = "audit";
 /// Journal key of the log's recorded breaks.
-const BREAKS: &str = "audit.breaks";
+const BREAKS_KEY: &str = "audit.breaks";
 
 /// Returns the location of a state directory's audit log.
-pub(crate) fn location(paths: &Paths) -> Location {
-    Location::in_state(&paths.state)
+pub(crate) fn location(paths: &Paths) -> LogPaths {
+    LogPaths::in_state(&paths.state)
 }
 
 /// Opens the log of a state directory that this process owns. Also returns a receiver for its head. Repairs by the
 /// journal are recorded in it, too.
-pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Receiver<Option<Head>>) {
+pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Receiver<Option<ChainHead>>) {
     let ambient = Ambient::system();
     let (end, ends) = watch::channel(None);
     let anchor = Arc::new(JournalAnchor { journal: Arc::downgrade(journal), end });
     let audit = Audit::open(location(paths), move || ambient.now_ms(), Some(anchor));
     let told = audit.clone();
-    journal.tell_repairs(move |kind| told.note(Fact::new(homard_audit::What::Repaired).with("kind", kind)));
+    journal.on_repair(move |kind| told.note(AuditRecord::new(homard_audit::AuditKind::Repaired).with("kind", kind)));
     // Verified before anything is appended. CLI commands may have written while no gateway was running.
     audit.catch_up();
     (audit, ends)
@@ -40,7 +40,7 @@ pub(crate) fn open(paths: &Paths, journal: &Arc<Journal>) -> (Audit, watch::Rece
 
 /// Records one event from a process that does not own the state directory. When this returns it is on disk or was given
 /// up.
-pub(crate) fn note(paths: &Paths, fact: Fact) {
+pub(crate) fn note(paths: &Paths, fact: AuditRecord) {
     let ambient = Ambient::system();
     let audit = Audit::open(location(paths), move || ambient.now_ms(), None);
     audit.note(fact);
@@ -50,7 +50,7 @@ pub(crate) fn note(paths: &Paths, fact: Fact) {
 /// Stores the head of the log in the journal. Holds a weak reference: the log must not keep the state directory open.
 struct JournalAnchor {
     journal: Weak<Journal>,
-    end: watch::Sender<Option<Head>>,
+    end: watch::Sender<Option<ChainHead>>,
 }
 
 impl JournalAnchor {
@@ -60,23 +60,23 @@ impl JournalAnchor {
 }
 
 impl Anchor for JournalAnchor {
-    fn load(&self) -> Result<Anchored, String> {
+    fn load(&self) -> Result<AnchorState, String> {
         let journal = self.journal()?;
-        let read = |name| journal.noted_now(name).map_err(|error| error.to_string());
-        anchored(read(END)?.as_deref(), read(BREAKS)?.as_deref())
+        let read = |name| journal.read_note_blocking(name).map_err(|error| error.to_string());
+        parse_anchor(read(HEAD_KEY)?.as_deref(), read(BREAKS_KEY)?.as_deref())
     }
 
-    fn keep(&self, head: Head) {
+    fn store_soon(&self, head: ChainHead) {
         if let Ok(journal) = self.journal() {
-            journal.note(END, head.to_string());
+            journal.set_note(HEAD_KEY, head.to_string());
         }
         self.end.send_replace(Some(head));
     }
 
-    fn keep_now(&self, head: Option<Head>, ledger: &Ledger) -> Result<(), String> {
+    fn store_now(&self, head: Option<ChainHead>, ledger: &BreakLedger) -> Result<(), String> {
         let breaks = serde_json::to_string(ledger).map_err(|error| error.to_string())?;
-        let end = head.map(|head| (END, head.to_string()));
-        let kept = self.journal()?.note_now(end.into_iter().chain([(BREAKS, breaks)]));
+        let end = head.map(|head| (HEAD_KEY, head.to_string()));
+        let kept = self.journal()?.set_notes(end.into_iter().chain([(BREAKS_KEY, breaks)]));
         if head.is_some() {
             self.end.send_replace(head);
         }
@@ -85,29 +85,31 @@ impl Anchor for JournalAnchor {
 }
 
 /// Parses the journal's notes about a log.
-fn anchored(end: Option<&str>, breaks: Option<&str>) -> Result<Anchored, String> {
-    let head = end.map(|text| text.parse().map_err(|()| format!("the journal's note of the end is \"{text}\"")));
+fn parse_anchor(end: Option<&str>, breaks: Option<&str>) -> Result<AnchorState, String> {
+    let head = end
+        .map(|text| text.parse().map_err(|()| format!("the audit log's end in the journal is not valid: \"{text}\"")));
     let ledger = breaks.map(|text| {
-        serde_json::from_str(text).map_err(|error| format!("the journal's note of breaks is not valid: {error}"))
+        serde_json::from_str(text)
+            .map_err(|error| format!("the audit log's breaks in the journal are not valid: {error}"))
     });
-    Ok(Anchored { head: head.transpose()?, ledger: ledger.transpose()? })
+    Ok(AnchorState { head: head.transpose()?, ledger: ledger.transpose()? })
 }
 
 /// Returns the running gateway's notes about its log, in the form that [`evidence`] reads.
-pub(crate) async fn described(journal: &Journal) -> Result<Value, homard_store::Error> {
-    Ok(json!({"end": journal.noted(END).await?, "breaks": journal.noted(BREAKS).await?}))
+pub(crate) async fn anchor_notes(journal: &Journal) -> Result<Value, homard_store::Error> {
+    Ok(json!({"end": journal.read_note(HEAD_KEY).await?, "breaks": journal.read_note(BREAKS_KEY).await?}))
 }
 
 /// Returns the journal's notes about a log while no process has the state directory open, in the form that [`evidence`]
 /// reads.
-pub(crate) fn described_at_rest(paths: &Paths) -> Result<Value, homard_store::Error> {
-    let read = |name| homard_journal::noted(&paths.state, name);
-    Ok(json!({"end": read(END)?, "breaks": read(BREAKS)?}))
+pub(crate) fn stored_anchor_notes(paths: &Paths) -> Result<Value, homard_store::Error> {
+    let read = |name| homard_journal::read_note_offline(&paths.state, name);
+    Ok(json!({"end": read(HEAD_KEY)?, "breaks": read(BREAKS_KEY)?}))
 }
 
 /// Returns what a log is verified against: the key, and the journal's notes.
 pub(crate) fn evidence(paths: &Paths, described: &Value) -> anyhow::Result<Evidence> {
-    let kept = anchored(described["end"].as_str(), described["breaks"].as_str()).map_err(anyhow::Error::msg)?;
+    let kept = parse_anchor(described["end"].as_str(), described["breaks"].as_str()).map_err(anyhow::Error::msg)?;
     let key = Key::load(&location(paths).key)?;
     Ok(Evidence { key, kept: kept.head, ledger: kept.ledger, checkpoints: Vec::new() })
 }
@@ -118,7 +120,7 @@ const LONGEST_REASON: usize = 256;
 /// Validates the reason of an acknowledgement.
 pub(crate) fn reason(text: &str) -> Result<&str, String> {
     match text.trim() {
-        "" => Err("a reason is needed: say what happened to the audit log".to_owned()),
+        "" => Err("a reason is required: describe what happened to the audit log".to_owned()),
         long if long.len() > LONGEST_REASON => Err(format!("the reason is longer than {LONGEST_REASON} bytes")),
         reason => Ok(reason),
     }

@@ -5,7 +5,7 @@
 //! persisted) and [`sign_in`] (credentials that expire).
 
 pub(crate) mod file;
-pub(crate) mod keep;
+pub(crate) mod health_writer;
 pub(crate) mod sign_in;
 
 use std::{
@@ -16,22 +16,22 @@ use std::{
 
 use anyhow::Result;
 use homard_model::{
+    candidates::Credential,
     catalog::provider_name,
-    roster::Credential,
-    standing::{Book, Standing},
+    profile_health::{HealthTracker, ProfileHealth},
 };
-use homard_providers::{Client, Secret};
+use homard_providers::{HttpClient, Secret};
 use serde_json::{Map, Value};
 
-use self::{file::Fields, keep::Keeper, sign_in::SignIn};
+use self::{file::Fields, health_writer::HealthWriter, sign_in::SignIn};
 use crate::{
-    config::agents::Member,
+    config::agents::ConfiguredAgent,
     paths::{self, Paths},
 };
 
 /// A credential of the file.
 #[derive(Debug, Clone)]
-pub(crate) struct Profile {
+pub(crate) struct CredentialProfile {
     pub(crate) id: String,
     /// Canonical provider name.
     pub(crate) provider: String,
@@ -54,15 +54,15 @@ pub(crate) enum Kind {
 pub(crate) struct Keyring {
     /// The file, which may not exist.
     pub(crate) path: PathBuf,
-    pub(crate) profiles: Vec<Profile>,
+    pub(crate) profiles: Vec<CredentialProfile>,
     /// Order of a provider's credentials, if set.
     pub(crate) order: BTreeMap<String, Vec<String>>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) health: Arc<HealthTracker>,
 }
 
 impl Keyring {
     /// Reads the file. The caller starts the keeper, which writes health changes back to the file.
-    pub(crate) fn open(path: PathBuf, client: &Client) -> Result<(Self, Keeper)> {
+    pub(crate) fn open(path: PathBuf, client: &HttpClient) -> Result<(Self, HealthWriter)> {
         let fields = file::read(&path)?.unwrap_or_default();
         let object = |name: &str| fields.object(name, &path);
         let profiles = object("profiles")?;
@@ -73,22 +73,22 @@ impl Keyring {
             Some((provider_name(provider), ids))
         });
         let order = order.collect();
-        let (book, keeper) = keep::book(&path, standing(&object("usageStats")?));
-        Ok((Self { path, profiles, order, book }, keeper))
+        let (book, keeper) = health_writer::health_with_writer(&path, parse_health(&object("usageStats")?));
+        Ok((Self { path, profiles, order, health: book }, keeper))
     }
 
     /// Reads the credentials again and keeps the health state.
-    pub(crate) fn reread(&self, client: &Client) -> Result<Self> {
+    pub(crate) fn reread(&self, client: &HttpClient) -> Result<Self> {
         let (fresh, _) = Self::open(self.path.clone(), client)?;
-        Ok(Self { book: self.book.clone(), ..fresh })
+        Ok(Self { health: self.health.clone(), ..fresh })
     }
 }
 
 /// Returns the credentials file of an agent: its own, or that of `main`.
-pub(crate) fn place(paths: &Paths, agent: &Member<'_>) -> PathBuf {
+pub(crate) fn credentials_file(paths: &Paths, agent: &ConfiguredAgent<'_>) -> PathBuf {
     let agents = paths.state.join("agents");
     let main = agents.join("main").join("agent").join(file::NAME);
-    let folder = match &agent.said.agent_dir {
+    let folder = match &agent.config.agent_dir {
         Some(folder) => paths::expand(Path::new(folder.as_str()), paths::home().as_deref()),
         None => agents.join(agent.id.as_str()).join("agent"),
     };
@@ -97,21 +97,21 @@ pub(crate) fn place(paths: &Paths, agent: &Member<'_>) -> PathBuf {
 }
 
 /// Parses the health of credentials. Unreadable entries are skipped and stay in the file.
-fn standing(stats: &Fields) -> Standing {
+fn parse_health(stats: &Fields) -> ProfileHealth {
     let readable = stats.iter().filter_map(|(id, text)| {
         let alone = Map::from_iter([(id.to_owned(), serde_json::from_str(text).ok()?)]);
-        serde_json::from_value::<Standing>(Value::Object(alone.clone())).ok().map(|_| alone)
+        serde_json::from_value::<ProfileHealth>(Value::Object(alone.clone())).ok().map(|_| alone)
     });
     let all = readable.flatten().collect();
     serde_json::from_value(Value::Object(all)).unwrap_or_default()
 }
 
-fn profile(id: &str, text: &str, path: &Path, client: &Client) -> Profile {
+fn profile(id: &str, text: &str, path: &Path, client: &HttpClient) -> CredentialProfile {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     let provider = word("provider").or_else(|| id.split_once(':').map(|(provider, _)| provider)).unwrap_or(id);
     let expires = value.get("expires").and_then(Value::as_u64).filter(|expires| *expires > 0);
-    let missing = |what: &str| Kind::Unusable(format!("it has no {what}"));
+    let missing = |what: &str| Kind::Unusable(format!("the {what} is missing"));
     let kind = match (word("type"), expires) {
         (Some("api_key"), _) => word("key").map_or_else(|| missing("key"), |key| Kind::Key(key.into())),
         (Some("token"), None) => word("token").map_or_else(|| missing("token"), |token| Kind::Token(token.into())),
@@ -133,9 +133,9 @@ fn profile(id: &str, text: &str, path: &Path, client: &Client) -> Profile {
                 Kind::SignIn(Credential::Oauth, Arc::new(fixed.with_renewal(renewal)))
             }
         },
-        (Some(_) | None, _) => Kind::Unusable("its type is none of api_key, token and oauth".to_owned()),
+        (Some(_) | None, _) => Kind::Unusable("the type must be api_key, token or oauth".to_owned()),
     };
-    Profile { id: id.to_owned(), provider: provider_name(provider), kind }
+    CredentialProfile { id: id.to_owned(), provider: provider_name(provider), kind }
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
             "google:new": {"type": "passkey", "provider": "google"}},
             "order": {"Z.AI": ["z.ai:x"], "google": 7}, "usageStats": {"a": {"errorCount": "many"}, "b": {"lastUsed": 3}}}"#;
         fs::write(&path, profiles).unwrap();
-        let (keyring, _) = Keyring::open(path, &Client::default()).unwrap();
+        let (keyring, _) = Keyring::open(path, &HttpClient::default()).unwrap();
         let kind = |kind: &Kind| match kind {
             Kind::Key(_) => "key".to_owned(),
             Kind::Token(_) => "token".to_owned(),
@@ -170,12 +170,12 @@ mod tests {
             ("anthropic", "Token"),
             ("zai", "token"),
             ("openai-codex", "Oauth"),
-            ("google", "it has no key"),
-            ("google", "its type is none of api_key, token and oauth"),
+            ("google", "the key is missing"),
+            ("google", "the type must be api_key, token or oauth"),
         ];
         assert_eq!(read, expected.map(|(provider, kind)| (provider, kind.to_owned())));
         assert_eq!(keyring.order, BTreeMap::from([("zai".to_owned(), vec!["z.ai:x".to_owned()])]));
-        let standing = keyring.book.standing();
+        let standing = keyring.health.snapshot();
         assert_eq!(standing.iter().map(|(id, stats)| (id, stats.last_used)).collect::<Vec<_>>(), [("b", Some(3))]);
     }
 }

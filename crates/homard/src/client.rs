@@ -6,7 +6,7 @@ use std::{io::ErrorKind, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
-use homard_config::Loaded;
+use homard_config::LoadedConfig;
 use homard_journal::lock;
 use homard_proto::{
     Extra, Generation,
@@ -25,24 +25,24 @@ use tokio_util::either::Either;
 pub(crate) use self::tls::Fingerprint;
 
 use crate::{
+    cli_error::CliError,
     config::Config,
-    failure::Failure,
     paths::{self, PORT, Paths},
-    secret::{self, Secret, Source},
+    secret::{self, GatewaySecret, SecretSource},
     tls as certificate,
 };
 
 /// Timeout for each step of connecting.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a message from the gateway.
 const MAX_MESSAGE: usize = 25 << 20;
 
 /// The gateway to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct GatewayTarget {
     pub(crate) url: String,
     /// The shared secret.
-    pub(crate) secret: Option<Secret>,
+    pub(crate) secret: Option<GatewaySecret>,
     /// Fingerprint of the certificate; without it the system must trust the certificate.
     pub(crate) pin: Option<Fingerprint>,
     /// True if it is the gateway of this state directory, so that this process may act in its place.
@@ -51,12 +51,12 @@ pub(crate) struct Target {
     pub(crate) is_down: bool,
 }
 
-impl Target {
+impl GatewayTarget {
     /// Finds the gateway from flags, environment and config.
     pub(crate) fn find(
         url: Option<String>,
-        flag: Option<Secret>,
-        loaded: &Loaded<Config>,
+        flag: Option<GatewaySecret>,
+        loaded: &LoadedConfig<Config>,
         paths: &Paths,
     ) -> Result<Self> {
         let config = &loaded.config;
@@ -64,7 +64,7 @@ impl Target {
         let known = |path: &str| {
             let fault = loaded.faults.iter().find(|fault| fault.problem.path.starts_with(path));
             fault.map_or(Ok(()), |fault| {
-                Err(Failure::new("config", format!("config file {}, {fault}", paths.config.display())))
+                Err(CliError::new("config", format!("config file {}, {fault}", paths.config.display())))
             })
         };
         if let Some(url) = url {
@@ -77,7 +77,8 @@ impl Target {
                 bail!("gateway.mode is \"remote\" and gateway.remote.url is missing in {}", paths.config.display());
             };
             let text = |text: &Option<crate::config::Text>| text.as_ref().map(|text| text.as_str().to_owned());
-            let secret = flag.or_else(|| Secret::either(text(&gateway.remote.token), text(&gateway.remote.password)));
+            let secret =
+                flag.or_else(|| GatewaySecret::either(text(&gateway.remote.token), text(&gateway.remote.password)));
             let pin = gateway.remote.tls_fingerprint.as_ref().map(|text| Fingerprint::read(text.as_str())).transpose();
             let pin = pin.with_context(|| format!("gateway.remote.tlsFingerprint in {}", paths.config.display()))?;
             return Ok(Self { url: url.as_str().to_owned(), secret, pin, is_own: false, is_down: false });
@@ -85,11 +86,11 @@ impl Target {
         // A running gateway records its port: it may have been started with another one than the config has now.
         let port = paths::port()?.or_else(|| port_of_holder(paths)).or(gateway.port).unwrap_or(PORT);
         let (secret, source) = secret::find(flag, config, paths)?.unzip();
-        if !matches!(source, Some(Source::Flag | Source::Environment)) {
+        if !matches!(source, Some(SecretSource::Flag | SecretSource::Environment)) {
             known("gateway.auth")?;
         }
         // The token of this state directory is meant for its gateway only, and that holds the directory's lock.
-        let is_down = matches!(source, Some(Source::File(_))) && lock::holder(&paths.state).is_none();
+        let is_down = matches!(source, Some(SecretSource::File(_))) && lock::holder(&paths.state).is_none();
         if !gateway.tls.enabled {
             return Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret, pin: None, is_own: true, is_down });
         }
@@ -106,33 +107,33 @@ fn port_of_holder(paths: &Paths) -> Option<u16> {
 
 /// Result of a connection attempt.
 #[derive(Debug)]
-pub(crate) enum Reached {
+pub(crate) enum ConnectResult {
     /// The gateway completed the handshake.
-    Gateway(Box<Client>),
+    Gateway(Box<GatewayClient>),
     /// No gateway listens there; nothing was sent.
-    Nobody,
+    NotRunning,
 }
 
 /// A message from the gateway.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Incoming {
+pub(crate) enum ServerFrame {
     /// Response to the request with this id.
-    Answer { id: String, answer: Result<Value, Refusal> },
+    Response { id: String, answer: Result<Value, RpcError> },
     /// An event.
-    News { event: String, payload: Value },
+    Event { event: String, payload: Value },
 }
 
 /// An error response.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Refusal {
+pub(crate) struct RpcError {
     /// Error code for programs.
     pub(crate) code: String,
     /// Message for users.
     pub(crate) message: String,
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
+impl From<RpcError> for CliError {
+    fn from(refusal: RpcError) -> Self {
         Self { origin: Some("gateway"), ..Self::new(refusal.code, refusal.message) }
     }
 }
@@ -146,52 +147,54 @@ struct Frame {
     ok: bool,
     event: String,
     payload: Value,
-    error: Option<Refusal>,
+    error: Option<RpcError>,
 }
 
 /// A connection to a gateway.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct GatewayClient {
     socket: WebSocketStream<Either<TcpStream, TlsStream<TcpStream>>>,
     requests: u64,
 }
 
-impl Client {
+impl GatewayClient {
     /// Connects and performs the handshake with the given scopes and capabilities.
-    pub(crate) async fn connect(target: &Target, scopes: &[&str], caps: &[&str]) -> Result<Reached> {
+    pub(crate) async fn connect(target: &GatewayTarget, scopes: &[&str], caps: &[&str]) -> Result<ConnectResult> {
         if target.is_down {
-            return Ok(Reached::Nobody);
+            return Ok(ConnectResult::NotRunning);
         }
-        let Place { uri, host, port, is_secret } = place(&target.url)?;
-        let lost = |why: String| Failure::new("connection", format!("the gateway at {} {why}", target.url));
+        let GatewayAddress { uri, host, port, is_tls: is_secret } = parse_address(&target.url)?;
+        let lost = |why: String| CliError::new("connection", format!("the gateway at {} {why}", target.url));
         let slow = |_| lost("does not answer".to_owned());
-        let stream = match timeout(CONNECT, TcpStream::connect((host.as_str(), port))).await.map_err(slow)? {
+        let stream = match timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), port))).await.map_err(slow)? {
             Ok(stream) => stream,
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(Reached::Nobody),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(ConnectResult::NotRunning),
             Err(error) => return Err(lost(format!("cannot be reached: {error}")).into()),
         };
         stream.set_nodelay(true).context("cannot set up the connection")?;
         let stream = if is_secret {
-            let agreed = timeout(CONNECT, tls::connect(stream, &host, target.pin.as_ref())).await.map_err(slow)?;
-            Either::Right(agreed.map_err(|error| lost(not_trusted(target, &error)))?)
+            let agreed =
+                timeout(CONNECT_TIMEOUT, tls::connect(stream, &host, target.pin.as_ref())).await.map_err(slow)?;
+            Either::Right(agreed.map_err(|error| lost(tls_error(target, &error)))?)
         } else {
             Either::Left(stream)
         };
         let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
-        let upgrade = timeout(CONNECT, client_async_with_config(uri, stream, Some(config))).await.map_err(slow)?;
+        let upgrade =
+            timeout(CONNECT_TIMEOUT, client_async_with_config(uri, stream, Some(config))).await.map_err(slow)?;
         let (socket, _) = upgrade.map_err(|error| {
             lost(format!(
-                "is not one: {error}\nsomething else listens there; choose another port with HOMARD_GATEWAY_PORT"
+                "did not complete the WebSocket handshake: {error}\nanother program may be listening there; choose another port with HOMARD_GATEWAY_PORT"
             ))
         })?;
         let mut client = Self { socket, requests: 0 };
-        timeout(CONNECT, client.greet(target, scopes, caps)).await.map_err(slow)??;
-        Ok(Reached::Gateway(Box::new(client)))
+        timeout(CONNECT_TIMEOUT, client.handshake(target, scopes, caps)).await.map_err(slow)??;
+        Ok(ConnectResult::Gateway(Box::new(client)))
     }
 
-    async fn greet(&mut self, target: &Target, scopes: &[&str], caps: &[&str]) -> Result<()> {
+    async fn handshake(&mut self, target: &GatewayTarget, scopes: &[&str], caps: &[&str]) -> Result<()> {
         // Devices sign the challenge; we only wait for it because it shows that the gateway is ready.
-        while !matches!(self.next().await?, Incoming::News { event, .. } if event == "connect.challenge") {}
+        while !matches!(self.next().await?, ServerFrame::Event { event, .. } if event == "connect.challenge") {}
         let words = |list: &[&str]| Some(list.iter().map(|&word| word.to_owned()).collect());
         let params = ConnectParams {
             min_protocol: Generation::Four.number(),
@@ -207,7 +210,7 @@ impl Client {
             role: Some("operator".to_owned()),
             scopes: words(scopes),
             caps: words(caps),
-            auth: target.secret.as_ref().map(Secret::auth),
+            auth: target.secret.as_ref().map(GatewaySecret::auth),
             device: None,
             extra: Extra::new(),
         };
@@ -221,7 +224,7 @@ impl Client {
     }
 
     /// Sends a request and waits for the final response: some methods send `accepted` first.
-    pub(crate) async fn call_to_the_end(&mut self, method: &str, params: Value) -> Result<Value> {
+    pub(crate) async fn call_final(&mut self, method: &str, params: Value) -> Result<Value> {
         self.call_until(method, params, is_final).await
     }
 
@@ -229,11 +232,13 @@ impl Client {
         let asked = self.send(method, params).await?;
         loop {
             match self.next().await? {
-                Incoming::Answer { id, answer: Ok(payload) } if id == asked && enough(&payload) => return Ok(payload),
-                Incoming::Answer { id, answer: Err(refusal) } if id == asked => {
-                    return Err(Failure::from(refusal).into());
+                ServerFrame::Response { id, answer: Ok(payload) } if id == asked && enough(&payload) => {
+                    return Ok(payload);
                 }
-                Incoming::Answer { .. } | Incoming::News { .. } => {}
+                ServerFrame::Response { id, answer: Err(refusal) } if id == asked => {
+                    return Err(CliError::from(refusal).into());
+                }
+                ServerFrame::Response { .. } | ServerFrame::Event { .. } => {}
             }
         }
     }
@@ -243,33 +248,37 @@ impl Client {
         self.requests += 1;
         let id = self.requests.to_string();
         let request = json!({"type": "req", "id": id, "method": method, "params": params});
-        self.socket.send(Message::text(request.to_string())).await.map_err(|error| lost(&error.to_string()))?;
+        self.socket
+            .send(Message::text(request.to_string()))
+            .await
+            .map_err(|error| connection_lost(&error.to_string()))?;
         Ok(id)
     }
 
     /// Returns the next message from the gateway. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Result<Incoming> {
+    pub(crate) async fn next(&mut self) -> Result<ServerFrame> {
         loop {
             let bytes = match self.socket.next().await {
                 Some(Ok(Message::Text(text))) => text.into(),
                 Some(Ok(Message::Binary(bytes))) => bytes,
                 Some(Ok(Message::Close(Some(frame)))) if !frame.reason.is_empty() => {
-                    return Err(lost(&frame.reason).into());
+                    return Err(connection_lost(&frame.reason).into());
                 }
-                Some(Ok(Message::Close(_))) | None => return Err(lost("the gateway closed it").into()),
+                Some(Ok(Message::Close(_))) | None => return Err(connection_lost("closed by the gateway").into()),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
-                Some(Err(error)) => return Err(lost(&error.to_string()).into()),
+                Some(Err(error)) => return Err(connection_lost(&error.to_string()).into()),
             };
-            let frame: Frame =
-                serde_json::from_slice(&bytes).context("the gateway sent something that is not a frame")?;
+            let frame: Frame = serde_json::from_slice(&bytes).context("the gateway sent an invalid frame")?;
             match (frame.r#type.as_str(), frame.ok, frame.error) {
-                ("res", true, _) => return Ok(Incoming::Answer { id: frame.id, answer: Ok(frame.payload) }),
+                ("res", true, _) => return Ok(ServerFrame::Response { id: frame.id, answer: Ok(frame.payload) }),
                 ("res", false, error) => {
-                    let vague =
-                        || Refusal { code: "UNAVAILABLE".to_owned(), message: "the gateway said no".to_owned() };
-                    return Ok(Incoming::Answer { id: frame.id, answer: Err(error.unwrap_or_else(vague)) });
+                    let vague = || RpcError {
+                        code: "UNAVAILABLE".to_owned(),
+                        message: "the gateway rejected the request".to_owned(),
+                    };
+                    return Ok(ServerFrame::Response { id: frame.id, answer: Err(error.unwrap_or_else(vague)) });
                 }
-                ("event", ..) => return Ok(Incoming::News { event: frame.event, payload: frame.payload }),
+                ("event", ..) => return Ok(ServerFrame::Event { event: frame.event, payload: frame.payload }),
                 _ => {}
             }
         }
@@ -281,18 +290,18 @@ pub(crate) fn is_final(payload: &Value) -> bool {
     payload.get("status").and_then(Value::as_str) != Some("accepted")
 }
 
-fn lost(why: &str) -> Failure {
-    Failure::new("connection", format!("the connection to the gateway was lost: {why}"))
+fn connection_lost(why: &str) -> CliError {
+    CliError::new("connection", format!("the connection to the gateway was lost: {why}"))
 }
 
 /// Explains why no TLS connection could be established, and how to fix it.
-fn not_trusted(target: &Target, error: &anyhow::Error) -> String {
+fn tls_error(target: &GatewayTarget, error: &anyhow::Error) -> String {
     let helps = match (&target.pin, target.is_own) {
-        (Some(_), true) => "if its certificate was replaced, restart it",
-        (Some(_), false) => "if its certificate was replaced, set gateway.remote.tlsFingerprint anew",
+        (Some(_), true) => "if its certificate was replaced, restart the gateway",
+        (Some(_), false) => "if its certificate was replaced, update gateway.remote.tlsFingerprint",
         (None, true) => "start it with: homard gateway",
         (None, false) => {
-            "if it made its certificate itself, give the fingerprint that it prints with --tls-fingerprint or \
+            "if its certificate is self-signed, pass the fingerprint that the gateway prints with --tls-fingerprint or \
                           gateway.remote.tlsFingerprint"
         }
     };
@@ -301,24 +310,29 @@ fn not_trusted(target: &Target, error: &anyhow::Error) -> String {
 
 /// Address of a gateway.
 #[derive(Debug, PartialEq)]
-struct Place {
+struct GatewayAddress {
     /// Request URI of the WebSocket handshake.
     uri: Uri,
     host: String,
     port: u16,
-    is_secret: bool,
+    is_tls: bool,
 }
 
-fn place(url: &str) -> Result<Place> {
+/// Checks that a text is the URL of a gateway.
+pub(crate) fn check_url(url: &str) -> Result<()> {
+    parse_address(url).map(|_| ())
+}
+
+fn parse_address(url: &str) -> Result<GatewayAddress> {
     let uri: Uri =
         url.parse().with_context(|| format!("{url} is not a URL; it should look like ws://127.0.0.1:{PORT}"))?;
     let (usual, is_secret) = match uri.scheme_str() {
         Some("ws") => (80, false),
         Some("wss") => (443, true),
-        _ => bail!("{url} is not a gateway's URL; it should look like ws://127.0.0.1:{PORT}"),
+        _ => bail!("{url} is not a gateway URL; it should look like ws://127.0.0.1:{PORT}"),
     };
-    let host = uri.host().with_context(|| format!("{url} names no host"))?.trim_matches(['[', ']']).to_owned();
-    Ok(Place { host, port: uri.port_u16().unwrap_or(usual), is_secret, uri })
+    let host = uri.host().with_context(|| format!("{url} has no host"))?.trim_matches(['[', ']']).to_owned();
+    Ok(GatewayAddress { host, port: uri.port_u16().unwrap_or(usual), is_tls: is_secret, uri })
 }
 
 #[cfg(test)]
@@ -328,8 +342,8 @@ mod tests {
     #[test]
     fn urls_name_a_host_and_a_port() {
         let at = |url| {
-            let place = place(url).map_err(|error| error.to_string())?;
-            Ok((place.host, place.port, place.is_secret))
+            let place = parse_address(url).map_err(|error| error.to_string())?;
+            Ok((place.host, place.port, place.is_tls))
         };
         let found = |host: &str, port, is_secret| Ok::<_, String>((host.to_owned(), port, is_secret));
         assert_eq!(at("ws://127.0.0.1:18789"), found("127.0.0.1", 18789, false));
@@ -338,7 +352,7 @@ mod tests {
         assert_eq!(at("wss://example.org"), found("example.org", 443, true));
         assert_eq!(
             at("http://127.0.0.1:1").unwrap_err(),
-            "http://127.0.0.1:1 is not a gateway's URL; it should look like ws://127.0.0.1:18789"
+            "http://127.0.0.1:1 is not a gateway URL; it should look like ws://127.0.0.1:18789"
         );
     }
 

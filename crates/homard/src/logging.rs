@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, secrets::Secrets};
-use homard_gateway::LogBook;
+use homard_gateway::LogBuffer;
 use tracing_subscriber::{
     EnvFilter, Layer,
     fmt::{self, MakeWriter},
@@ -21,7 +21,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use self::file::{Bounds, LogFile};
+use self::file::{LogFile, RotationLimits};
 use crate::{
     config::logging::Logging,
     paths::{self, Paths},
@@ -29,17 +29,17 @@ use crate::{
 };
 
 /// Default maximum size of a log file in bytes.
-const BYTES: u64 = 10 * 1024 * 1024;
+const DEFAULT_MAX_BYTES: u64 = 10 * 1024 * 1024;
 /// Default number of rotated files.
-const FILES: usize = 5;
+const DEFAULT_FILES: usize = 5;
 /// Default retention in days.
-const DAYS: u64 = 14;
+const DEFAULT_DAYS: u64 = 14;
 
 /// The log of this process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log {
     /// In-memory log for clients.
-    pub(crate) book: LogBook,
+    pub(crate) buffer: LogBuffer,
     /// Values to mask.
     pub(crate) masks: Masks,
 }
@@ -64,7 +64,7 @@ impl Masks {
 }
 
 /// Returns the path of a gateway's log file: from the config, else in the state directory.
-pub(crate) fn place(config: &Logging, paths: &Paths) -> PathBuf {
+pub(crate) fn log_file(config: &Logging, paths: &Paths) -> PathBuf {
     match &config.file {
         Some(file) => paths::expand(Path::new(file.as_str()), paths::home().as_deref()),
         None => paths.state.join("logs").join("homard.log"),
@@ -85,7 +85,7 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
     let level = asked.as_deref().unwrap_or(&usual);
     let log = Log::default();
     let terminal = fmt::layer()
-        .with_writer(Terminal(log.masks.clone()))
+        .with_writer(MaskedStderr(log.masks.clone()))
         .with_ansi(io::stderr().is_terminal() && render::colours_wanted())
         .with_filter(filter(level)?);
     // A failure to open the file is logged below, once logging works.
@@ -96,41 +96,41 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
         None => (None, None),
     };
     let log = match (&file, config.file.as_ref()) {
-        (Some(_), Some(said)) => Log { book: log.book.at(said.as_str().to_owned()), ..log },
-        (Some(opened), None) => Log { book: log.book.at(opened.path().display().to_string()), ..log },
+        (Some(_), Some(said)) => Log { buffer: log.buffer.with_location(said.as_str().to_owned()), ..log },
+        (Some(opened), None) => Log { buffer: log.buffer.with_location(opened.path().display().to_string()), ..log },
         (None, _) => log,
     };
-    let pen = Pen { file: file.map(|file| Arc::new(Mutex::new(file))), log: log.clone() };
+    let pen = LogWriter { file: file.map(|file| Arc::new(Mutex::new(file))), log: log.clone() };
     let kept = fmt::layer().json().with_writer(pen).with_filter(filter(level)?);
     tracing_subscriber::registry().with(terminal).with(kept).init();
     match (trouble, &config.file) {
         (Some(error), Some(path)) => {
             tracing::warn!("logging.file is {}, which cannot be written: {error}", path.as_str());
         }
-        (Some(error), None) => tracing::warn!("there is no log file, because it cannot be written: {error}"),
+        (Some(error), None) => tracing::warn!("cannot write the log file: {error}"),
         (None, _) => {}
     }
     Ok(log)
 }
 
 impl Logging {
-    fn bounds(&self) -> Bounds {
-        Bounds {
-            bytes: self.max_file_bytes.unwrap_or(BYTES).max(1),
-            files: self.max_files.unwrap_or(FILES).min(999),
-            age: Duration::from_secs(self.max_age_days.unwrap_or(DAYS).saturating_mul(24 * 60 * 60)),
+    fn bounds(&self) -> RotationLimits {
+        RotationLimits {
+            bytes: self.max_file_bytes.unwrap_or(DEFAULT_MAX_BYTES).max(1),
+            files: self.max_files.unwrap_or(DEFAULT_FILES).min(999),
+            age: Duration::from_secs(self.max_age_days.unwrap_or(DEFAULT_DAYS).saturating_mul(24 * 60 * 60)),
         }
     }
 }
 
 /// Writes each event, sanitized, to the in-memory log and the file.
 #[derive(Clone)]
-struct Pen {
+struct LogWriter {
     file: Option<Arc<Mutex<LogFile>>>,
     log: Log,
 }
 
-impl<'a> MakeWriter<'a> for Pen {
+impl<'a> MakeWriter<'a> for LogWriter {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -138,11 +138,11 @@ impl<'a> MakeWriter<'a> for Pen {
     }
 }
 
-impl Write for Pen {
+impl Write for LogWriter {
     /// Writes one event: each call has a complete one.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = line::clean(&String::from_utf8_lossy(bytes), &self.log.masks);
-        writeln!(self.log.book, "{line}")?;
+        writeln!(self.log.buffer, "{line}")?;
         if let Some(file) = &self.file {
             file.lock().unwrap_or_else(PoisonError::into_inner).add(&line)?;
         }
@@ -156,9 +156,9 @@ impl Write for Pen {
 
 /// Writes masked log lines to stderr.
 #[derive(Clone)]
-struct Terminal(Masks);
+struct MaskedStderr(Masks);
 
-impl<'a> MakeWriter<'a> for Terminal {
+impl<'a> MakeWriter<'a> for MaskedStderr {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -166,7 +166,7 @@ impl<'a> MakeWriter<'a> for Terminal {
     }
 }
 
-impl Write for Terminal {
+impl Write for MaskedStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         io::stderr().write_all(self.0.mask(&text).as_bytes())?;

@@ -6,23 +6,23 @@
 mod assemble;
 mod audit;
 mod auth;
+mod cli_error;
 mod client;
 mod cmd;
 mod config;
-mod failure;
-mod live;
+mod file_watch;
 mod logging;
 mod methods;
 #[cfg(feature = "otel")]
 mod otel;
 mod paths;
 mod permissions;
+mod reload;
 mod render;
 mod secret;
 mod signal;
 mod tls;
 mod tools;
-mod watch;
 
 use std::process::ExitCode;
 
@@ -48,19 +48,19 @@ fn main() -> ExitCode {
     if paths::setting("DUMPABLE").is_none_or(|wanted| wanted != "1")
         && let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
     {
-        render::remark(&format!("warning: other processes of this user can read this one's memory: {error}"));
+        render::remark(&format!("warning: other processes of this user can read the memory of this process: {error}"));
     }
     let cli = Cli::read();
     let wants_json = cli.wants_json();
     let Err(error) = start(cli) else { return ExitCode::SUCCESS };
-    if failure::is_told(&error) {
-        return failure::exit_code(&error);
+    if cli_error::is_reported(&error) {
+        return cli_error::exit_code(&error);
     }
-    let told = if wants_json { render::print_json(&failure::document(&error)).is_ok() } else { false };
+    let told = if wants_json { render::print_json(&cli_error::document(&error)).is_ok() } else { false };
     if !told {
         render::remark(&format!("error: {error:#}"));
     }
-    failure::exit_code(&error)
+    cli_error::exit_code(&error)
 }
 
 fn start(cli: Cli) -> Result<()> {

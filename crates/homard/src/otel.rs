@@ -15,36 +15,37 @@ use tokio::sync::mpsc::{self, Receiver};
 use crate::paths;
 
 /// Maximum number of runs waiting to be sent; further ones are dropped.
-const WAITING: usize = 1024;
+const MAX_PENDING: usize = 1024;
 /// Maximum number of runs per request.
-const BATCH: usize = 64;
+const MAX_BATCH: usize = 64;
 /// Timeout for the collector.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the callback for finished runs; `None` if no collector is configured.
 pub(crate) fn start() -> Result<Option<RunEnds>> {
     let Some(endpoint) = paths::env("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
     let endpoint = endpoint.into_string().ok().context("OTEL_EXPORTER_OTLP_ENDPOINT is not valid UTF-8")?;
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
-    let client = reqwest::Client::builder().timeout(PATIENCE).build().context("HTTP cannot be set up")?;
-    let (tell, told) = mpsc::channel(WAITING);
+    let client =
+        reqwest::Client::builder().timeout(COLLECTOR_TIMEOUT).build().context("cannot create the HTTP client")?;
+    let (tell, told) = mpsc::channel(MAX_PENDING);
     drop(task::spawn("otel", send(client, url, told)));
     Ok(Some(Arc::new(move |tape: &Tape| {
         let run = tape.run().to_string();
         let spans = spans(&run, tape.key().as_str(), tape.accepted_at(), &tape.read(&mut Cursor::default()));
         if tell.try_send(spans).is_err() {
-            tracing::debug!(run, "a run is not traced: too many wait");
+            tracing::debug!(run, "the trace of a run was dropped: the export queue is full");
         }
     })))
 }
 
 async fn send(client: reqwest::Client, url: String, mut told: Receiver<Vec<Value>>) {
     let mut batch = Vec::new();
-    while told.recv_many(&mut batch, BATCH).await > 0 {
+    while told.recv_many(&mut batch, MAX_BATCH).await > 0 {
         let body = document(&batch.drain(..).flatten().collect::<Vec<_>>()).to_string();
         let sent = client.post(&url).header("content-type", "application/json").body(body).send().await;
         if let Err(error) = sent.and_then(reqwest::Response::error_for_status) {
-            tracing::warn!(error = %error.without_url(), "runs could not be sent to the collector of traces");
+            tracing::warn!(error = %error.without_url(), "failed to send traces to the collector");
         }
     }
 }
@@ -58,7 +59,7 @@ fn document(spans: &[Value]) -> Value {
 }
 
 /// Collects the spans of a run.
-struct Trace<'a> {
+struct SpanBuilder<'a> {
     run: &'a str,
     spans: Vec<Value>,
 }

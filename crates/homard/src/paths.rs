@@ -24,7 +24,7 @@ impl Paths {
     pub(crate) fn find() -> Result<Self> {
         let paths = Self::choose(setting, home().as_deref())?;
         let absolute = |path: &Path| {
-            std::path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
+            std::path::absolute(path).with_context(|| format!("cannot resolve the path {}", path.display()))
         };
         let paths = Self { state: absolute(&paths.state)?, config: absolute(&paths.config)? };
         if setting("CONFIG_PATH").is_some() && !paths.config.exists() {
@@ -39,7 +39,7 @@ impl Paths {
         let state = match (setting("STATE_DIR").map(place), home) {
             (Some(state), _) => state,
             (None, Some(home)) => home.join(".homard"),
-            (None, None) => return Err(anyhow!("HOME is not set; say where the state is with HOMARD_STATE_DIR")),
+            (None, None) => return Err(anyhow!("HOME is not set; set HOMARD_STATE_DIR to the state directory")),
         };
         let config = setting("CONFIG_PATH").map(place).unwrap_or_else(|| {
             let (own, openclaw) = (state.join("homard.json"), state.join("openclaw.json"));
@@ -133,6 +133,6 @@ mod tests {
     #[test]
     fn without_a_home_the_way_out_is_named() {
         let error = choose(&[], None).unwrap_err();
-        assert_eq!(error.to_string(), "HOME is not set; say where the state is with HOMARD_STATE_DIR");
+        assert_eq!(error.to_string(), "HOME is not set; set HOMARD_STATE_DIR to the state directory");
     }
 }

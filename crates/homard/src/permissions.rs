@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use crate::{failure::Failure, paths::Paths};
+use crate::{cli_error::CliError, paths::Paths};
 
 /// Permission bits of group and others.
 const GROUP_AND_OTHERS: u32 = 0o077;
@@ -15,18 +15,18 @@ const GROUP_AND_OTHERS: u32 = 0o077;
 const UNACCEPTABLE: u32 = 0o027;
 
 /// Restricts both and returns what was changed. Fails if one of them is accessible to others and cannot be changed.
-pub(crate) fn close(paths: &Paths) -> Result<Vec<String>, Failure> {
-    let closed = [close_one(&paths.state)?, close_one(&paths.config)?];
+pub(crate) fn restrict(paths: &Paths) -> Result<Vec<String>, CliError> {
+    let closed = [restrict_path(&paths.state)?, restrict_path(&paths.config)?];
     Ok(closed.into_iter().flatten().collect())
 }
 
-fn close_one(path: &Path) -> Result<Option<String>, Failure> {
+fn restrict_path(path: &Path) -> Result<Option<String>, CliError> {
     let failed = |why: String| {
         let text = format!(
             "{} can be read or changed by other users, and that cannot be corrected: {why}\nnothing was started; correct it with: chmod go= {0}",
             path.display()
         );
-        Failure::new("permissions", text)
+        CliError::new("permissions", text)
     };
     let mode = match fs::metadata(path) {
         Ok(found) => found.permissions().mode() & 0o7777,
@@ -62,19 +62,19 @@ mod tests {
         for (loose, closed) in [((0o755, 0o644), (0o700, 0o600)), ((0o770, 0o440), (0o700, 0o400))] {
             set(&state, loose.0);
             set(&config, loose.1);
-            let told = [close_one(&state), close_one(&config)].map(|told| told.unwrap().unwrap_or_default());
+            let told = [restrict_path(&state), restrict_path(&config)].map(|told| told.unwrap().unwrap_or_default());
             assert!(told[0].contains(&format!("(mode {:04o}); its mode is {:04o} now", loose.0, closed.0)), "{told:?}");
             assert!(told[1].contains("homard.json"), "{told:?}");
             assert_eq!((mode(&state), mode(&config)), closed);
-            assert_eq!([close_one(&state), close_one(&config)].map(Result::unwrap), [None, None]);
+            assert_eq!([restrict_path(&state), restrict_path(&config)].map(Result::unwrap), [None, None]);
         }
-        assert_eq!(close_one(&folder.path().join("missing")).unwrap(), None);
+        assert_eq!(restrict_path(&folder.path().join("missing")).unwrap(), None);
     }
 
     #[test]
     fn l5_what_cannot_be_closed_stops_the_start() {
         // The kernel does not allow this change, not even for root.
-        let error = close_one(Path::new("/proc/self/status")).unwrap_err();
+        let error = restrict_path(Path::new("/proc/self/status")).unwrap_err();
         assert!(error.message.contains("/proc/self/status can be read or changed by other users"), "{error:?}");
         assert!(error.message.contains("correct it with: chmod go= /proc/self/status"), "{error:?}");
     }

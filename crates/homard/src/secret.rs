@@ -18,18 +18,18 @@ use crate::{
 
 /// The shared secret of clients and the gateway.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Secret {
+pub(crate) enum GatewaySecret {
     Token(String),
     Password(String),
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for GatewaySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
-impl Secret {
+impl GatewaySecret {
     /// Returns the token, else the password, ignoring blank values.
     pub(crate) fn either(token: Option<String>, password: Option<String>) -> Option<Self> {
         let filled = |text: Option<String>| text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -62,14 +62,14 @@ impl Secret {
 
 /// Origin of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SecretSource {
     Flag,
     Environment,
     Config(PathBuf),
     File(PathBuf),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => write!(f, "as given on the command line"),
@@ -82,39 +82,47 @@ impl fmt::Display for Source {
 
 /// Returns the secret of this state directory's gateway, if there is one: from the flag, else the environment, else the
 /// config, else the state directory.
-pub(crate) fn find(flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<Option<(Secret, Source)>> {
+pub(crate) fn find(
+    flag: Option<GatewaySecret>,
+    config: &Config,
+    paths: &Paths,
+) -> Result<Option<(GatewaySecret, SecretSource)>> {
     if let Some(secret) = flag {
-        return Ok(Some((secret, Source::Flag)));
+        return Ok(Some((secret, SecretSource::Flag)));
     }
-    if let Some(secret) = Secret::either(paths::text("GATEWAY_TOKEN")?, paths::text("GATEWAY_PASSWORD")?) {
-        return Ok(Some((secret, Source::Environment)));
+    if let Some(secret) = GatewaySecret::either(paths::text("GATEWAY_TOKEN")?, paths::text("GATEWAY_PASSWORD")?) {
+        return Ok(Some((secret, SecretSource::Environment)));
     }
     let auth = &config.gateway.auth;
     let text = |text: &Option<Text>| text.as_ref().map(|text| text.as_str().to_owned());
     let is_password = auth.mode.is_some_and(|mode| mode.0 == AuthMode::Password);
     let token = text(&auth.token).filter(|_| !is_password || auth.password.is_none());
-    if let Some(secret) = Secret::either(token, text(&auth.password)) {
-        return Ok(Some((secret, Source::Config(paths.config.clone()))));
+    if let Some(secret) = GatewaySecret::either(token, text(&auth.password)) {
+        return Ok(Some((secret, SecretSource::Config(paths.config.clone()))));
     }
     let path = file(paths);
-    Ok(read(&path)?.map(|token| (token, Source::File(path))))
+    Ok(read(&path)?.map(|token| (token, SecretSource::File(path))))
 }
 
 /// Returns the secret of this state directory's gateway; generates it if there is none.
-pub(crate) fn find_or_make(flag: Option<Secret>, config: &Config, paths: &Paths) -> Result<(Secret, Source)> {
+pub(crate) fn find_or_create(
+    flag: Option<GatewaySecret>,
+    config: &Config,
+    paths: &Paths,
+) -> Result<(GatewaySecret, SecretSource)> {
     if let Some(found) = find(flag, config, paths)? {
         return Ok(found);
     }
     let path = file(paths);
-    make(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    create_token(&path).with_context(|| format!("cannot create {}", path.display()))?;
     match read(&path)? {
-        Some(token) => Ok((token, Source::File(path))),
+        Some(token) => Ok((token, SecretSource::File(path))),
         None => bail!("{} is empty; remove it and start again", path.display()),
     }
 }
 
 /// Returns the token stored in the state directory, if any.
-pub(crate) fn kept(paths: &Paths) -> Option<String> {
+pub(crate) fn stored_token(paths: &Paths) -> Option<String> {
     read(&file(paths)).ok().flatten().map(|secret| secret.expose().to_owned())
 }
 
@@ -122,24 +130,24 @@ fn file(paths: &Paths) -> PathBuf {
     paths.state.join("gateway-token")
 }
 
-fn read(path: &Path) -> Result<Option<Secret>> {
+fn read(path: &Path) -> Result<Option<GatewaySecret>> {
     match fs::read_to_string(path) {
-        Ok(text) => Ok(Secret::either(Some(text), None)),
+        Ok(text) => Ok(GatewaySecret::either(Some(text), None)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
-fn make(path: &Path) -> io::Result<()> {
+fn create_token(path: &Path) -> io::Result<()> {
     let mut bytes = [0u8; 24];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
     let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    keep(path, &format!("{token}\n"))
+    create_private_file(path, &format!("{token}\n"))
 }
 
 /// Creates a file that only its owner can read. It is written under another name and then hard-linked into place, so
 /// that it is never seen incomplete and never replaces an existing one.
-pub(crate) fn keep(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn create_private_file(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
@@ -165,9 +173,9 @@ mod tests {
     fn a_token_is_made_once_and_only_its_owner_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/gateway-token");
-        make(&path).unwrap();
+        create_token(&path).unwrap();
         let first = read(&path).unwrap().unwrap();
-        make(&path).unwrap();
+        create_token(&path).unwrap();
         assert_eq!(read(&path).unwrap().unwrap(), first);
         assert_eq!((first.kind(), first.expose().len()), ("token", 48));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -178,9 +186,10 @@ mod tests {
 
     #[test]
     fn blank_is_not_a_secret_and_a_token_comes_before_a_password() {
-        let either = |token: &str, password: &str| Secret::either(Some(token.to_owned()), Some(password.to_owned()));
-        assert_eq!(either(" ", "p"), Some(Secret::Password("p".to_owned())));
-        assert_eq!(either("t\n", "p"), Some(Secret::Token("t".to_owned())));
+        let either =
+            |token: &str, password: &str| GatewaySecret::either(Some(token.to_owned()), Some(password.to_owned()));
+        assert_eq!(either(" ", "p"), Some(GatewaySecret::Password("p".to_owned())));
+        assert_eq!(either("t\n", "p"), Some(GatewaySecret::Token("t".to_owned())));
         assert_eq!(either("", ""), None);
     }
 }

@@ -19,20 +19,20 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use crate::{
     config::{Config, Text},
     paths::{self, Paths},
-    secret::keep,
+    secret::create_private_file,
 };
 
 /// Validity of a generated certificate, as in OpenClaw.
-const YEARS: i64 = 10;
+const VALID_YEARS: i64 = 10;
 
 /// Paths of the certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Files {
+struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
 }
 
-impl Files {
+impl CertificateFiles {
     fn find(config: &Config, paths: &Paths) -> Self {
         let (tls, folder) = (&config.gateway.tls, paths.state.join("gateway").join("tls"));
         let place = |said: &Option<Text>, name: &str| match said {
@@ -48,21 +48,21 @@ pub(crate) fn open(config: &Config, paths: &Paths, addresses: &[IpAddr]) -> Resu
     if !config.gateway.tls.enabled {
         return Ok(None);
     }
-    let files = Files::find(config, paths);
+    let files = CertificateFiles::find(config, paths);
     let (certificate, key) = (&files.certificate, &files.key);
     match (certificate.exists(), key.exists()) {
         (true, true) => {}
         (false, false) if config.gateway.tls.auto_generate => {
-            make(&files, addresses).with_context(|| format!("cannot make {}", certificate.display()))?;
+            generate(&files, addresses).with_context(|| format!("cannot create {}", certificate.display()))?;
         }
         (false, false) => bail!(
-            "gateway.tls.enabled is true, and there is no certificate {}; put one there, or set gateway.tls.autoGenerate to true",
+            "gateway.tls.enabled is true, but the certificate {} does not exist; create it, or set gateway.tls.autoGenerate to true",
             certificate.display()
         ),
         (has_certificate, _) => {
             let (there, missing) = if has_certificate { (certificate, key) } else { (key, certificate) };
             bail!(
-                "{} is missing, and {} is there; put it back, or remove the other and start again: the gateway then makes both",
+                "{} is missing, but {} exists; restore the missing file, or remove the other one and restart: the gateway then creates both",
                 missing.display(),
                 there.display()
             );
@@ -78,11 +78,11 @@ pub(crate) fn open(config: &Config, paths: &Paths, addresses: &[IpAddr]) -> Resu
 
 /// Returns the fingerprint of the gateway's certificate; `None` if there is none yet.
 pub(crate) fn fingerprint(config: &Config, paths: &Paths) -> Option<String> {
-    let certificate = CertificateDer::from_pem_file(Files::find(config, paths).certificate).ok()?;
+    let certificate = CertificateDer::from_pem_file(CertificateFiles::find(config, paths).certificate).ok()?;
     Some(homard_gateway::fingerprint(&certificate))
 }
 
-fn make(files: &Files, addresses: &[IpAddr]) -> Result<()> {
+fn generate(files: &CertificateFiles, addresses: &[IpAddr]) -> Result<()> {
     let host = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into_iter();
     let named = addresses.iter().filter(|address| !address.is_unspecified() && !address.is_loopback());
@@ -98,10 +98,10 @@ fn make(files: &Files, addresses: &[IpAddr]) -> Result<()> {
     };
     // Tolerates clocks that are a little slow.
     params.not_before = day((-1).day())?;
-    params.not_after = day(YEARS.years())?;
+    params.not_after = day(VALID_YEARS.years())?;
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    keep(&files.key, &key.serialize_pem())?;
-    keep(&files.certificate, &certificate.pem())?;
+    create_private_file(&files.key, &key.serialize_pem())?;
+    create_private_file(&files.certificate, &certificate.pem())?;
     Ok(())
 }

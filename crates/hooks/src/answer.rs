@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::Point;
+use crate::HookPoint;
 
 /// Result of a hook; fields that do not apply to the point are ignored.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Answer {
+pub struct HookResult {
     /// Text inserted before the user's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prepend_context: Option<String>,
@@ -68,9 +68,9 @@ pub struct Answer {
     pub reason: Option<String>,
 }
 
-impl Answer {
+impl HookResult {
     /// An empty result.
-    pub fn nothing() -> Self {
+    pub fn empty() -> Self {
         Self::default()
     }
 
@@ -80,26 +80,26 @@ impl Answer {
     }
 
     /// Returns true if no field is set.
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Returns the reason if the operation is blocked or cancelled.
-    pub fn refusal(&self) -> Option<&str> {
+    pub fn block_reason(&self) -> Option<&str> {
         let reason = self.block_reason.as_deref().or(self.cancel_reason.as_deref()).or(self.reason.as_deref());
         let is_refused = self.block == Some(true) || self.cancel == Some(true);
         is_refused.then(|| reason.unwrap_or("blocked by a hook"))
     }
 
     /// Returns the text of the hook's own reply.
-    pub fn spoken(&self) -> Option<&str> {
+    pub fn reply_text(&self) -> Option<&str> {
         let reply = self.reply.as_ref()?;
         reply.as_str().or_else(|| reply.get("text")?.as_str())
     }
 
     /// True if no further hook needs to be called.
     pub(crate) fn is_final(&self) -> bool {
-        self.refusal().is_some() || self.handled == Some(true)
+        self.block_reason().is_some() || self.handled == Some(true)
     }
 
     /// Names of the fields that are set.
@@ -111,18 +111,18 @@ impl Answer {
     }
 
     /// Merges a later result into this one. A block takes effect; `block: false` does not undo an earlier one.
-    pub(crate) fn add(&mut self, point: Point, next: Self) {
+    pub(crate) fn merge(&mut self, point: HookPoint, next: Self) {
         join(&mut self.prepend_context, next.prepend_context);
         join(&mut self.append_context, next.append_context);
         join(&mut self.prepend_system_context, next.prepend_system_context);
         join(&mut self.append_system_context, next.append_system_context);
         // At `before_prompt_build` the first value applies, at the older `before_agent_start` the last.
-        if point == Point::BeforeAgentStart {
+        if point == HookPoint::BeforeAgentStart {
             last(&mut self.system_prompt, next.system_prompt);
         } else {
             first(&mut self.system_prompt, next.system_prompt);
         }
-        narrow(&mut self.tools_allow, next.tools_allow);
+        intersect(&mut self.tools_allow, next.tools_allow);
         first(&mut self.provider_override, next.provider_override);
         first(&mut self.model_override, next.model_override);
         if let Some(params) = next.params {
@@ -164,7 +164,7 @@ fn last<T>(value: &mut Option<T>, next: Option<T>) {
     }
 }
 
-fn narrow(names: &mut Option<Vec<String>>, next: Option<Vec<String>>) {
+fn intersect(names: &mut Option<Vec<String>>, next: Option<Vec<String>>) {
     match (names.as_mut(), next) {
         (Some(names), Some(next)) => names.retain(|name| next.contains(name)),
         (None, next) => *names = next,
@@ -178,14 +178,14 @@ mod tests {
 
     use super::*;
 
-    fn answer(value: Value) -> Answer {
+    fn answer(value: Value) -> HookResult {
         serde_json::from_value(value).unwrap()
     }
 
-    fn together(point: Point, answers: &[Value]) -> Value {
-        let mut all = Answer::default();
+    fn together(point: HookPoint, answers: &[Value]) -> Value {
+        let mut all = HookResult::default();
         for value in answers {
-            all.add(point, answer(value.clone()));
+            all.merge(point, answer(value.clone()));
         }
         serde_json::to_value(all).unwrap()
     }
@@ -193,14 +193,14 @@ mod tests {
     #[test]
     fn what_is_put_before_a_message_stands_in_order_with_a_blank_line() {
         let said = [json!({"prependContext": "A"}), json!({"prependContext": " "}), json!({"prependContext": "B"})];
-        assert_eq!(together(Point::BeforeAgentStart, &said), json!({"prependContext": "A\n\nB"}));
+        assert_eq!(together(HookPoint::BeforeAgentStart, &said), json!({"prependContext": "A\n\nB"}));
     }
 
     #[test]
     fn the_last_system_prompt_counts_at_the_start_and_the_first_when_the_prompt_is_built() {
         let said = [json!({"systemPrompt": "one"}), json!({"systemPrompt": "two"}), json!({})];
-        assert_eq!(together(Point::BeforeAgentStart, &said), json!({"systemPrompt": "two"}));
-        assert_eq!(together(Point::BeforePromptBuild, &said), json!({"systemPrompt": "one"}));
+        assert_eq!(together(HookPoint::BeforeAgentStart, &said), json!({"systemPrompt": "two"}));
+        assert_eq!(together(HookPoint::BeforePromptBuild, &said), json!({"systemPrompt": "one"}));
     }
 
     #[test]
@@ -210,22 +210,22 @@ mod tests {
             json!({"toolsAllow": ["exec", "write"], "modelOverride": "large", "providerOverride": "local"}),
         ];
         let expected = json!({"toolsAllow": ["exec"], "modelOverride": "small", "providerOverride": "local"});
-        assert_eq!(together(Point::BeforePromptBuild, &said), expected);
+        assert_eq!(together(HookPoint::BeforePromptBuild, &said), expected);
     }
 
     #[test]
     fn arguments_are_merged_and_a_permission_lifts_no_block() {
         let said = [json!({"params": {"x": 2}}), json!({"block": false, "params": {"y": 4}}), json!({"cancel": false})];
-        assert_eq!(together(Point::BeforeToolCall, &said), json!({"params": {"x": 2, "y": 4}}));
-        let mut blocked = Answer::block("not today");
-        blocked.add(Point::BeforeToolCall, answer(json!({"block": false})));
-        assert_eq!(blocked.refusal(), Some("not today"));
+        assert_eq!(together(HookPoint::BeforeToolCall, &said), json!({"params": {"x": 2, "y": 4}}));
+        let mut blocked = HookResult::block("not today");
+        blocked.merge(HookPoint::BeforeToolCall, answer(json!({"block": false})));
+        assert_eq!(blocked.block_reason(), Some("not today"));
     }
 
     #[test]
     fn a_reply_is_a_text_or_an_object_with_one() {
-        assert_eq!(answer(json!({"reply": "hi"})).spoken(), Some("hi"));
-        assert_eq!(answer(json!({"reply": {"text": "hi"}})).spoken(), Some("hi"));
-        assert_eq!(answer(json!({"reply": {"mediaUrl": "x"}})).spoken(), None);
+        assert_eq!(answer(json!({"reply": "hi"})).reply_text(), Some("hi"));
+        assert_eq!(answer(json!({"reply": {"text": "hi"}})).reply_text(), Some("hi"));
+        assert_eq!(answer(json!({"reply": {"mediaUrl": "x"}})).reply_text(), None);
     }
 }

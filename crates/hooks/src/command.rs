@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::HookError;
 
 /// Maximum length of a command's arguments in characters.
-const LONGEST: usize = 4096;
+const MAX_ARGUMENT_CHARS: usize = 4096;
 
 /// A chat command.
 #[async_trait]
@@ -21,16 +21,16 @@ pub trait SlashCommand: Send + Sync {
     fn description(&self) -> &str;
 
     /// Returns true if it accepts arguments.
-    fn takes_words(&self) -> bool;
+    fn accepts_args(&self) -> bool;
 
     /// Executes the command; returns the reply.
-    async fn run(&self, asked: Asked) -> Result<String, HookError>;
+    async fn run(&self, asked: SlashCommandCall) -> Result<String, HookError>;
 }
 
 /// Invocation of a command.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+pub struct SlashCommandCall {
     /// Id of the sender.
     pub sender_id: String,
     /// Channel it was sent on.
@@ -57,7 +57,8 @@ pub(crate) fn split(text: &str) -> Option<(String, String)> {
     let end = rest.find(|letter: char| letter.is_whitespace() || letter == ':').unwrap_or(rest.len());
     let (word, words) = rest.split_at(end);
     let words = words.trim_start_matches(':').trim();
-    let words = words.chars().filter(|letter| !letter.is_control() || *letter == '\n').take(LONGEST).collect();
+    let words =
+        words.chars().filter(|letter| !letter.is_control() || *letter == '\n').take(MAX_ARGUMENT_CHARS).collect();
     (!word.is_empty()).then(|| (word.to_lowercase(), words))
 }
 
@@ -72,6 +73,6 @@ mod tests {
         assert_eq!(of("/probe: x").as_deref(), Some("probe|x"));
         assert_eq!(of("/probe").as_deref(), Some("probe|"));
         assert_eq!([of("probe"), of("/"), of("/ x")], [None, None, None]);
-        assert_eq!(split(&format!("/p {}", "x".repeat(9999))).map(|(_, words)| words.len()), Some(LONGEST));
+        assert_eq!(split(&format!("/p {}", "x".repeat(9999))).map(|(_, words)| words.len()), Some(MAX_ARGUMENT_CHARS));
     }
 }

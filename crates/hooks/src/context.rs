@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Context of a hook call. Fields that are unknown or do not apply are omitted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Context {
+pub struct HookContext {
     /// Agent id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,

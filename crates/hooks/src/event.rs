@@ -6,21 +6,21 @@ use homard_proto::message::{Message, Usage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{Answer, Point};
+use crate::{HookPoint, HookResult};
 
 /// Event at a hook point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-pub enum Event {
+pub enum HookEvent {
     /// Before the model is selected.
     BeforeModelResolve {
         /// The user's message.
         prompt: String,
     },
     /// Before the prompt of a run is built.
-    BeforePromptBuild(Turn),
+    BeforePromptBuild(RunStart),
     /// Older name of `BeforePromptBuild`.
-    BeforeAgentStart(Turn),
+    BeforeAgentStart(RunStart),
     /// Before an agent replies.
     BeforeAgentReply {
         /// The user's message, without directives.
@@ -31,32 +31,32 @@ pub enum Event {
     /// A model has answered.
     LlmOutput(LlmOutput),
     /// Before a tool call.
-    BeforeToolCall(Called),
+    BeforeToolCall(ToolCallStart),
     /// After a tool call.
-    AfterToolCall(ToolCalled),
+    AfterToolCall(ToolCallEnd),
     /// Before a tool result is stored.
-    ToolResultPersist(Persist),
+    ToolResultPersist(ToolResultWrite),
     /// Before a transcript entry is stored.
     BeforeMessageWrite {
         /// The entry's message.
         message: Value,
     },
     /// Before compaction of a session.
-    BeforeCompaction(Compacting),
+    BeforeCompaction(CompactionStart),
     /// After compaction of a session.
-    AfterCompaction(Compacted),
+    AfterCompaction(CompactionEnd),
     /// Before a session is reset.
-    BeforeReset(Reset),
+    BeforeReset(SessionReset),
     /// A session has a new transcript.
     SessionStart(SessionStart),
     /// A session's transcript has ended.
     SessionEnd(SessionEnd),
     /// A message was received.
-    MessageReceived(Received),
+    MessageReceived(ReceivedMessage),
     /// Before a message is sent.
-    MessageSending(Sending),
+    MessageSending(OutgoingMessage),
     /// A message was sent, or sending failed.
-    MessageSent(Sent),
+    MessageSent(SentMessage),
     /// A run has ended.
     AgentEnd(AgentEnd),
     /// The gateway has started.
@@ -73,7 +73,7 @@ pub enum Event {
 
 /// A run that is about to start.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Turn {
+pub struct RunStart {
     /// The user's message.
     pub prompt: String,
     /// Preceding messages.
@@ -129,7 +129,7 @@ pub struct LlmOutput {
 /// A tool call that is about to be made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Called {
+pub struct ToolCallStart {
     /// Tool name.
     pub tool_name: String,
     /// Arguments.
@@ -143,7 +143,7 @@ pub struct Called {
 /// A completed tool call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ToolCalled {
+pub struct ToolCallEnd {
     /// Tool name.
     pub tool_name: String,
     /// Arguments.
@@ -164,7 +164,7 @@ pub struct ToolCalled {
 /// A tool result that is about to be stored.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Persist {
+pub struct ToolResultWrite {
     /// Tool name.
     pub tool_name: String,
     /// Tool call id.
@@ -178,7 +178,7 @@ pub struct Persist {
 /// A session that is about to be compacted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Compacting {
+pub struct CompactionStart {
     /// Number of messages.
     pub message_count: usize,
     /// Approximate number of tokens.
@@ -189,7 +189,7 @@ pub struct Compacting {
 /// A session that was compacted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Compacted {
+pub struct CompactionEnd {
     /// Number of messages after compaction.
     pub message_count: usize,
     /// Approximate number of tokens after compaction.
@@ -197,7 +197,7 @@ pub struct Compacted {
     pub token_count: Option<u64>,
     /// Number of messages that were summarised.
     pub compacted_count: usize,
-    /// Its transcript.
+    /// Transcript of the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_file: Option<PathBuf>,
 }
@@ -205,7 +205,7 @@ pub struct Compacted {
 /// A session that is about to be reset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reset {
+pub struct SessionReset {
     /// The old transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_file: Option<PathBuf>,
@@ -251,7 +251,7 @@ pub struct SessionEnd {
 /// A received message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Received {
+pub struct ReceivedMessage {
     /// The sender.
     pub from: String,
     /// The text.
@@ -273,7 +273,7 @@ pub struct Received {
 /// A message that is about to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sending {
+pub struct OutgoingMessage {
     /// The recipient.
     pub to: String,
     /// The text.
@@ -288,7 +288,7 @@ pub struct Sending {
 /// A message that was sent, or could not be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sent {
+pub struct SentMessage {
     /// The recipient.
     pub to: String,
     /// The text.
@@ -320,36 +320,36 @@ pub struct AgentEnd {
     pub run_id: String,
 }
 
-impl Event {
+impl HookEvent {
     /// Returns the point of the event.
-    pub fn point(&self) -> Point {
+    pub fn point(&self) -> HookPoint {
         match self {
-            Self::BeforeModelResolve { .. } => Point::BeforeModelResolve,
-            Self::BeforePromptBuild(_) => Point::BeforePromptBuild,
-            Self::BeforeAgentStart(_) => Point::BeforeAgentStart,
-            Self::BeforeAgentReply { .. } => Point::BeforeAgentReply,
-            Self::LlmInput(_) => Point::LlmInput,
-            Self::LlmOutput(_) => Point::LlmOutput,
-            Self::BeforeToolCall(_) => Point::BeforeToolCall,
-            Self::AfterToolCall(_) => Point::AfterToolCall,
-            Self::ToolResultPersist(_) => Point::ToolResultPersist,
-            Self::BeforeMessageWrite { .. } => Point::BeforeMessageWrite,
-            Self::BeforeCompaction(_) => Point::BeforeCompaction,
-            Self::AfterCompaction(_) => Point::AfterCompaction,
-            Self::BeforeReset(_) => Point::BeforeReset,
-            Self::SessionStart(_) => Point::SessionStart,
-            Self::SessionEnd(_) => Point::SessionEnd,
-            Self::MessageReceived(_) => Point::MessageReceived,
-            Self::MessageSending(_) => Point::MessageSending,
-            Self::MessageSent(_) => Point::MessageSent,
-            Self::AgentEnd(_) => Point::AgentEnd,
-            Self::GatewayStart { .. } => Point::GatewayStart,
-            Self::GatewayStop { .. } => Point::GatewayStop,
+            Self::BeforeModelResolve { .. } => HookPoint::BeforeModelResolve,
+            Self::BeforePromptBuild(_) => HookPoint::BeforePromptBuild,
+            Self::BeforeAgentStart(_) => HookPoint::BeforeAgentStart,
+            Self::BeforeAgentReply { .. } => HookPoint::BeforeAgentReply,
+            Self::LlmInput(_) => HookPoint::LlmInput,
+            Self::LlmOutput(_) => HookPoint::LlmOutput,
+            Self::BeforeToolCall(_) => HookPoint::BeforeToolCall,
+            Self::AfterToolCall(_) => HookPoint::AfterToolCall,
+            Self::ToolResultPersist(_) => HookPoint::ToolResultPersist,
+            Self::BeforeMessageWrite { .. } => HookPoint::BeforeMessageWrite,
+            Self::BeforeCompaction(_) => HookPoint::BeforeCompaction,
+            Self::AfterCompaction(_) => HookPoint::AfterCompaction,
+            Self::BeforeReset(_) => HookPoint::BeforeReset,
+            Self::SessionStart(_) => HookPoint::SessionStart,
+            Self::SessionEnd(_) => HookPoint::SessionEnd,
+            Self::MessageReceived(_) => HookPoint::MessageReceived,
+            Self::MessageSending(_) => HookPoint::MessageSending,
+            Self::MessageSent(_) => HookPoint::MessageSent,
+            Self::AgentEnd(_) => HookPoint::AgentEnd,
+            Self::GatewayStart { .. } => HookPoint::GatewayStart,
+            Self::GatewayStop { .. } => HookPoint::GatewayStop,
         }
     }
 
     /// Applies a hook's result, so that the next hook sees the changed values.
-    pub(crate) fn follow(&mut self, answer: &Answer) {
+    pub(crate) fn apply(&mut self, answer: &HookResult) {
         match self {
             Self::BeforeToolCall(called) => {
                 called.params.extend(answer.params.clone().unwrap_or_default());
@@ -357,7 +357,7 @@ impl Event {
             Self::AfterToolCall(called) => {
                 called.result = answer.result.clone().unwrap_or_else(|| called.result.take());
             }
-            Self::ToolResultPersist(Persist { message, .. }) | Self::BeforeMessageWrite { message } => {
+            Self::ToolResultPersist(ToolResultWrite { message, .. }) | Self::BeforeMessageWrite { message } => {
                 *message = answer.message.clone().unwrap_or_else(|| message.take());
             }
             Self::MessageSending(sending) => {

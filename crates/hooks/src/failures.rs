@@ -5,16 +5,16 @@ use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
 /// Minimum interval between two logged failures; those in between are counted only.
-const PERIOD: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Number of failures within [`PERIOD`] that is reported as an outage.
-const MANY: usize = 5;
+/// Number of failures within [`LOG_INTERVAL`] that is reported as an outage.
+const FREQUENT: usize = 5;
 
 /// Maximum number of failures remembered.
-const KEPT: usize = 1000;
+const MAX_KEPT: usize = 1000;
 
 /// Maximum length of the last error in characters.
-const LONGEST: usize = 300;
+const MAX_ERROR_CHARS: usize = 300;
 
 /// Recent failures of one hook or plugin.
 #[derive(Debug, Clone, Default)]
@@ -39,22 +39,22 @@ pub struct FrequentFailures {
 impl std::fmt::Display for FrequentFailures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { count, last, .. } = self;
-        write!(f, "it failed {count} times within the last minute; the last error: {last}")
+        write!(f, "failed {count} times within the last minute; last error: {last}")
     }
 }
 
 impl FailureLog {
     /// Records a failure. `Some` if it is to be logged, with the number of failures suppressed since the last logged
     /// one.
-    pub fn note(&mut self, now: Instant, error: &str) -> Option<usize> {
+    pub fn record(&mut self, now: Instant, error: &str) -> Option<usize> {
         self.forget_old(now);
-        if self.recent.len() == KEPT {
+        if self.recent.len() == MAX_KEPT {
             self.recent.pop_front();
         }
         self.recent.push_back(now);
         let words = error.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.last = words.chars().take(LONGEST).collect();
-        if self.logged_at.is_some_and(|at| now.duration_since(at) < PERIOD) {
+        self.last = words.chars().take(MAX_ERROR_CHARS).collect();
+        if self.logged_at.is_some_and(|at| now.duration_since(at) < LOG_INTERVAL) {
             self.suppressed += 1;
             return None;
         }
@@ -66,11 +66,11 @@ impl FailureLog {
     pub fn frequent(&mut self, name: &str, now: Instant) -> Option<FrequentFailures> {
         self.forget_old(now);
         let count = self.recent.len();
-        (count >= MANY).then(|| FrequentFailures { name: name.to_owned(), count, last: self.last.clone() })
+        (count >= FREQUENT).then(|| FrequentFailures { name: name.to_owned(), count, last: self.last.clone() })
     }
 
     fn forget_old(&mut self, now: Instant) {
-        self.recent.retain(|at| now.duration_since(*at) < PERIOD);
+        self.recent.retain(|at| now.duration_since(*at) < LOG_INTERVAL);
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
         let mut log = FailureLog::default();
         let lines: Vec<(u64, usize)> = (0..360)
             .filter_map(|half| {
-                let count = log.note(begin + Duration::from_millis(half * 500), "boom")?;
+                let count = log.record(begin + Duration::from_millis(half * 500), "boom")?;
                 Some((half / 2, count))
             })
             .collect();
@@ -97,12 +97,12 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut log = FailureLog::default();
         for second in 0..4 {
-            log.note(at(second), "boom\n  at x");
+            log.record(at(second), "boom\n  at x");
         }
         assert_eq!(log.frequent("noisy", at(4)), None);
-        log.note(at(4), "boom\n  at x");
+        log.record(at(4), "boom\n  at x");
         let told = log.frequent("noisy", at(5)).unwrap();
-        assert_eq!(told.to_string(), "it failed 5 times within the last minute; the last error: boom at x");
+        assert_eq!(told.to_string(), "failed 5 times within the last minute; last error: boom at x");
         assert_eq!(log.frequent("noisy", at(60)), None);
     }
 }

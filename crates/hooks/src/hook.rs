@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Answer, Context, Event, Point};
+use crate::{HookContext, HookEvent, HookPoint, HookResult};
 
 /// A participant in the agent loop.
 ///
@@ -18,14 +18,14 @@ pub trait Hook: Send + Sync {
     fn registrations(&self) -> Vec<Registration>;
 
     /// Handles an event. At points that only notify, the result is ignored.
-    async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError>;
+    async fn call(&self, event: HookEvent, context: HookContext) -> Result<HookResult, HookError>;
 }
 
 /// Registration of a hook at a point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// The point.
-    pub point: Point,
+    pub point: HookPoint,
     /// Hooks with a higher priority are called first.
     pub priority: i32,
     /// True for a guard: if it fails, the operation is blocked.
@@ -36,7 +36,7 @@ pub struct Registration {
 
 impl Registration {
     /// Creates a registration with default settings.
-    pub fn at(point: Point) -> Self {
+    pub fn at(point: HookPoint) -> Self {
         Self { point, priority: 0, is_guard: false, deadline: None }
     }
 
@@ -59,18 +59,18 @@ pub enum HookError {
     Failed(String),
     /// It is unavailable: its process ended or cannot be reached.
     #[error("{0}")]
-    Gone(String),
+    Unavailable(String),
     /// It exceeded its deadline.
     #[error("no answer within {} ms", .0.as_millis())]
-    Late(Duration),
+    Timeout(Duration),
 }
 
 impl HookError {
     /// True for errors that cost time and count towards the circuit breaker. An unavailable hook fails at once.
-    pub(crate) fn is_ailing(&self) -> bool {
+    pub(crate) fn trips_breaker(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::Gone(_) => false,
-            Self::Late(_) => true,
+            Self::Failed(_) | Self::Unavailable(_) => false,
+            Self::Timeout(_) => true,
         }
     }
 }

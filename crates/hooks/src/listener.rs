@@ -9,15 +9,15 @@ use serde_json::{Map, Value};
 use crate::HookError;
 
 /// Key of a signal's context that contains the bootstrap files.
-const FILES: &str = "bootstrapFiles";
+const FILES_KEY: &str = "bootstrapFiles";
 
 /// The event that a guard among listeners can block: the bootstrap files were read, and the model is requested next.
-pub const GUARDED: &str = "agent:bootstrap";
+pub const GUARDED_EVENT: &str = "agent:bootstrap";
 
 /// An internal hook event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Signal {
+pub struct InternalEvent {
     /// Type: command, session, agent, gateway or message.
     #[serde(rename = "type")]
     pub kind: String,
@@ -34,16 +34,16 @@ pub struct Signal {
     pub messages: Vec<String>,
 }
 
-impl Signal {
+impl InternalEvent {
     /// Returns the bootstrap files, if the event has any.
     pub fn files(&self) -> Option<Vec<BootstrapFile>> {
-        serde_json::from_value(self.context.get(FILES)?.clone()).ok()
+        serde_json::from_value(self.context.get(FILES_KEY)?.clone()).ok()
     }
 
     /// Sets the bootstrap files.
     pub fn set_files(&mut self, files: &[BootstrapFile]) {
         let files = files.iter().filter_map(|file| serde_json::to_value(file).ok()).collect();
-        self.context.insert(FILES.to_owned(), Value::Array(files));
+        self.context.insert(FILES_KEY.to_owned(), Value::Array(files));
     }
 }
 
@@ -64,7 +64,7 @@ pub struct BootstrapFile {
 
 /// Result of a listener.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Heard {
+pub struct ListenerResult {
     /// Messages to send to the chat.
     pub messages: Vec<String>,
     /// Replacement for the bootstrap files.
@@ -85,14 +85,14 @@ pub trait Listener: Send + Sync {
         crate::DEADLINE
     }
 
-    /// Returns true if an event must not happen without its result. This has an effect on [`GUARDED`] only: the other
+    /// Returns true if an event must not happen without its result. This has an effect on [`GUARDED_EVENT`] only: the other
     /// events report what has happened or cannot be blocked.
     fn is_guard(&self, _event: &str) -> bool {
         false
     }
 
     /// Handles an event.
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError>;
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError>;
 }
 
 impl dyn Listener {

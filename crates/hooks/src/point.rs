@@ -6,11 +6,11 @@ use std::time::Duration;
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Default deadline where an entry is about to be written, because the commit waits for it.
-const WRITING: Duration = Duration::from_secs(1);
+const WRITE_DEADLINE: Duration = Duration::from_secs(1);
 
 /// A hook point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Point {
+pub enum HookPoint {
     /// Before the model is selected.
     BeforeModelResolve,
     /// Before the prompt of a run is built.
@@ -55,7 +55,7 @@ pub enum Point {
     GatewayStop,
 }
 
-impl Point {
+impl HookPoint {
     /// All points, in the order in which a run reaches them.
     pub const ALL: [Self; 21] = [
         Self::GatewayStart,
@@ -115,16 +115,16 @@ impl Point {
 
     /// Returns the default deadline of a hook at this point.
     pub fn deadline(self) -> Duration {
-        if matches!(self, Self::ToolResultPersist | Self::BeforeMessageWrite) { WRITING } else { DEADLINE }
+        if matches!(self, Self::ToolResultPersist | Self::BeforeMessageWrite) { WRITE_DEADLINE } else { DEADLINE }
     }
 
     /// Returns true if a hook can block the operation here, so that guards are possible.
-    pub fn can_refuse(self) -> bool {
-        self.is_asked() && !matches!(self, Self::BeforeCompaction | Self::BeforeReset)
+    pub fn can_block(self) -> bool {
+        self.waits_for_result() && !matches!(self, Self::BeforeCompaction | Self::BeforeReset)
     }
 
     /// Returns true if the loop waits for results here. At other points it only notifies.
-    pub fn is_asked(self) -> bool {
+    pub fn waits_for_result(self) -> bool {
         match self {
             Self::BeforeModelResolve
             | Self::BeforePromptBuild
@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn every_point_is_found_by_its_own_name() {
-        assert!(Point::ALL.into_iter().all(|point| Point::named(point.name()) == Some(point)));
-        assert_eq!(Point::ALL.into_iter().collect::<HashSet<_>>().len(), Point::ALL.len());
-        assert_eq!(Point::named("before_lunch"), None);
+        assert!(HookPoint::ALL.into_iter().all(|point| HookPoint::named(point.name()) == Some(point)));
+        assert_eq!(HookPoint::ALL.into_iter().collect::<HashSet<_>>().len(), HookPoint::ALL.len());
+        assert_eq!(HookPoint::named("before_lunch"), None);
     }
 }

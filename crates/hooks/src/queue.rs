@@ -5,36 +5,36 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
-use crate::{Context, Event, runner::Handler};
+use crate::{HookContext, HookEvent, runner::HookHandlerEntry};
 
 /// Maximum number of queued notifications per hook. Beyond that they are dropped with a warning.
-const WAITING: usize = 256;
+const MAX_QUEUED: usize = 256;
 
 /// A queue entry.
 #[derive(Debug)]
-enum Telling {
-    This(Box<(Event, Context)>),
+enum QueueEntry {
+    Notification(Box<(HookEvent, HookContext)>),
     /// Signals that everything before it was processed.
     Mark(oneshot::Sender<()>),
 }
 
 /// Notification queue of one hook.
 #[derive(Debug, Default)]
-pub(crate) struct Queue(OnceLock<mpsc::Sender<Telling>>);
+pub(crate) struct NotificationQueue(OnceLock<mpsc::Sender<QueueEntry>>);
 
-impl Queue {
+impl NotificationQueue {
     /// Enqueues a notification.
-    pub(crate) fn put(handler: &Arc<Handler>, event: Event, context: Context) {
+    pub(crate) fn enqueue(handler: &Arc<HookHandlerEntry>, event: HookEvent, context: HookContext) {
         let sender = handler.queue.0.get_or_init(|| {
-            let (sender, mut waiting) = mpsc::channel(WAITING);
+            let (sender, mut waiting) = mpsc::channel(MAX_QUEUED);
             let weak = Arc::downgrade(handler);
             let task = async move {
                 while let Some(telling) = waiting.recv().await {
                     match (telling, weak.upgrade()) {
-                        (Telling::This(this), Some(handler)) => handler.tell(this.0, this.1).await,
+                        (QueueEntry::Notification(this), Some(handler)) => handler.notify(this.0, this.1).await,
                         // The waiting task may have been dropped.
-                        (Telling::Mark(done), _) => drop(done.send(())),
-                        (Telling::This(_), None) => {}
+                        (QueueEntry::Mark(done), _) => drop(done.send(())),
+                        (QueueEntry::Notification(_), None) => {}
                     }
                 }
             };
@@ -43,8 +43,8 @@ impl Queue {
             sender
         });
         let point = event.point();
-        if sender.try_send(Telling::This(Box::new((event, context)))).is_err() {
-            tracing::warn!(hook = handler.name(), point = point.name(), "a hook is too slow; it was not told of this");
+        if sender.try_send(QueueEntry::Notification(Box::new((event, context)))).is_err() {
+            tracing::warn!(hook = handler.name(), point = point.name(), "hook is too slow; dropping a notification");
         }
     }
 
@@ -52,7 +52,7 @@ impl Queue {
     pub(crate) async fn flush(&self) {
         let Some(sender) = self.0.get() else { return };
         let (done, told) = oneshot::channel();
-        if sender.send(Telling::Mark(done)).await.is_ok() {
+        if sender.send(QueueEntry::Mark(done)).await.is_ok() {
             // An error means that the consumer has ended.
             told.await.ok();
         }

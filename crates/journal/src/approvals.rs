@@ -52,7 +52,7 @@ impl ApprovalFiles {
     pub async fn save(&self, approvals: Vec<Value>) -> Result<(), Error> {
         self.blocking(move |files| {
             let bytes = serde_json::to_vec_pretty(&json!({"version": 1, "approvals": approvals}))
-                .map_err(|reason| disk::unwritable(&reason))?;
+                .map_err(|reason| disk::not_serializable(&reason))?;
             replace(&files.pending, &bytes)
         })
         .await
@@ -62,7 +62,8 @@ impl ApprovalFiles {
     pub async fn policy(&self) -> Result<Option<String>, Error> {
         self.blocking(|files| {
             let Some(bytes) = disk::read(&files.policy)? else { return Ok(None) };
-            let broken = |why: FromUtf8Error| Error::Corrupt(format!("{} is not text: {why}", files.policy.display()));
+            let broken =
+                |why: FromUtf8Error| Error::Corrupt(format!("{} is not valid UTF-8: {why}", files.policy.display()));
             String::from_utf8(bytes).map(Some).map_err(broken)
         })
         .await
@@ -81,9 +82,7 @@ impl ApprovalFiles {
         let files = self.clone();
         match tokio::task::spawn_blocking(move || work(&files)).await {
             Ok(outcome) => outcome,
-            Err(reason) => {
-                Err(Error::Disk(format!("the approvals' files were left in the middle of a call: {reason}")))
-            }
+            Err(reason) => Err(Error::Disk(format!("an operation on the approval files did not complete: {reason}"))),
         }
     }
 }
@@ -94,7 +93,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     {
         folder.parent().map_or(Ok(()), disk::sync_folder)?;
     }
-    disk::publish(&disk::draft(path, bytes)?, path)
+    disk::persist(&disk::write_temp(path, bytes)?, path)
 }
 
 #[cfg(test)]

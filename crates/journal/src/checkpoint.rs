@@ -13,24 +13,23 @@ use rusqlite::{Connection, params};
 use tracing::warn;
 
 use crate::{
-    Room,
-    desk::{Desk, IN_MIND, Late, Move},
-    disk,
+    JournalInner, disk,
     layout::FileId,
     outbox, runs, sessions,
-    spend::Tally,
+    usage::UsageTally,
+    writer::{MAX_CACHED_TRANSCRIPTS, PendingRecord, PendingRename, WriterState},
 };
 
 /// Number of bytes written to transcripts that triggers an early checkpoint.
-pub(crate) const EARLY: u64 = 4 * 1024 * 1024;
+pub(crate) const EARLY_CHECKPOINT_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Data that the database still holds although the files are synced. The next commit deletes it at no extra cost.
 #[derive(Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct CheckpointedRows {
     /// Sequence numbers of rows of `redo`.
     rows: Vec<i64>,
     /// New ends of the transcripts that these rows were for.
-    tails: Vec<Tail>,
+    tails: Vec<TranscriptEnd>,
     /// Session records to move to their own table; `None` for deleted sessions.
     records: BTreeMap<SessionKey, Option<Arc<Record>>>,
     /// New names of the transcripts of deleted sessions.
@@ -38,7 +37,7 @@ pub(crate) struct Done {
 }
 
 #[derive(Debug)]
-struct Tail {
+struct TranscriptEnd {
     agent: AgentId,
     session: SessionId,
     name: String,
@@ -46,20 +45,25 @@ struct Tail {
     leaf: Option<EntryId>,
 }
 
-impl Done {
+impl CheckpointedRows {
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.tails.is_empty() && self.moved.is_empty()
     }
 
     /// Deletes the obsolete rows and stores what replaces them.
-    pub(crate) fn forget(&self, db: &Connection, (tally, keep): (&Tally, u32), now_ms: u64) -> rusqlite::Result<()> {
+    pub(crate) fn delete(
+        &self,
+        db: &Connection,
+        (tally, keep): (&UsageTally, u32),
+        now_ms: u64,
+    ) -> rusqlite::Result<()> {
         if self.is_empty() {
             return Ok(());
         }
         // Before `first_open` is advanced, because runs before it are not looked at again.
         tally.store(db, now_ms)?;
-        self.forget_rows(db)?;
-        for Tail { agent, session, name, length, leaf } in &self.tails {
+        self.delete_redo_rows(db)?;
+        for TranscriptEnd { agent, session, name, length, leaf } in &self.tails {
             let sql = "INSERT OR REPLACE INTO file(agent, session_id, name, len, leaf) VALUES (?1, ?2, ?3, ?4, ?5)";
             let leaf = leaf.as_ref().map(EntryId::as_str);
             db.prepare_cached(sql)?.execute(params![agent.as_str(), session.as_str(), name, length, leaf])?;
@@ -74,11 +78,11 @@ impl Done {
             let sql = "DELETE FROM moving WHERE agent = ?1 AND target = ?2";
             db.prepare_cached(sql)?.execute([file.agent.as_str(), &file.name])?;
         }
-        runs::tidy(db, keep, now_ms)?;
-        outbox::tidy(db, now_ms)
+        runs::prune(db, keep, now_ms)?;
+        outbox::prune(db, now_ms)
     }
 
-    fn forget_rows(&self, db: &Connection) -> rusqlite::Result<()> {
+    fn delete_redo_rows(&self, db: &Connection) -> rusqlite::Result<()> {
         let mut rows = self.rows.clone();
         rows.sort_unstable();
         let spans: Vec<_> = rows.chunk_by(|before, after| before + 1 == *after).collect();
@@ -98,16 +102,16 @@ impl Done {
     }
 }
 
-impl Desk {
+impl WriterState {
     /// Renames the transcripts of deleted sessions.
     pub(crate) fn finish_moves(&mut self) -> Result<(), Error> {
-        while let Some(Move { from, to }) = self.moves.first().cloned() {
+        while let Some(PendingRename { from, to }) = self.pending_renames.first().cloned() {
             let (old, new) = (self.path(&from), self.path(&to));
             if !new.exists() {
                 disk::missing_is_none(std::fs::rename(&old, &new)).map_err(disk::failed("rename", &old))?;
                 new.parent().filter(|folder| folder.exists()).map_or(Ok(()), disk::sync_folder)?;
             }
-            self.moves.remove(0);
+            self.pending_renames.remove(0);
             self.done.moved.push(to);
         }
         Ok(())
@@ -123,25 +127,25 @@ impl Desk {
         }
         let path = self.path(file);
         let Some(state) = self.files.get_mut(file).filter(|state| !state.pending.is_empty()) else { return Ok(()) };
-        if state.disk == 0 {
+        if state.file_length == 0 {
             self.layout.make_sessions(&file.agent)?;
             state.is_new = true;
         }
         state.is_partial = true;
-        disk::write_at(&path, state.disk, &state.pending)?;
+        disk::write_at(&path, state.file_length, &state.pending)?;
         state.is_partial = false;
         self.unsynced += state.pending.len() as u64;
-        state.disk = state.length();
+        state.file_length = state.length();
         state.pending = Vec::new();
         Ok(())
     }
 
     /// Deletes what is synced from the database, in a commit of its own. `ends` is the epoch of a process that shuts
     /// down: its boot is marked as clean.
-    pub(crate) fn forget_now(&mut self, now_ms: u64, ends: Option<u64>) -> Result<(), Error> {
+    pub(crate) fn delete_checkpointed(&mut self, now_ms: u64, ends: Option<u64>) -> Result<(), Error> {
         let mut forget = || {
             let tx = self.db.transaction()?;
-            self.done.forget(&tx, (&self.tally, self.keep), now_ms)?;
+            self.done.delete(&tx, (&self.tally, self.keep), now_ms)?;
             if let Some(epoch) = ends {
                 tx.execute("UPDATE boot SET clean = 1 WHERE epoch = ?1", [epoch])?;
             }
@@ -157,12 +161,12 @@ impl Desk {
     }
 
     /// Returns the files with lines that may not be synced, after retrying the lines that could not be written before.
-    fn unsafe_files(&mut self) -> Vec<FileId> {
+    fn unsynced_files(&mut self) -> Vec<FileId> {
         let open: Vec<_> =
             self.files.iter().filter(|(_, state)| !state.rows.is_empty()).map(|(file, _)| file.clone()).collect();
         for file in &open {
             if let Err(reason) = self.write_pending(file) {
-                warn!(%reason, "lines of a transcript wait in the journal");
+                warn!(%reason, "failed to write transcript entries; keeping them in the journal");
             }
         }
         let is_written = |file: &FileId| self.files.get(file).is_some_and(|state| state.pending.is_empty());
@@ -172,47 +176,55 @@ impl Desk {
 }
 
 /// A file that is being synced, and its state when the sync began.
-struct Syncing {
+struct SyncJob {
     file: FileId,
     rows: Vec<i64>,
     is_new: bool,
-    tail: Option<Tail>,
+    tail: Option<TranscriptEnd>,
 }
 
-impl Room {
+impl JournalInner {
     /// Syncs the transcripts that were written to. Commits continue meanwhile. Returns true if more work is left.
     pub(crate) fn checkpoint(&self) -> Result<bool, Error> {
         let now = (self.now_ms)();
-        let mut desk = self.desk();
+        let mut desk = self.writer();
         self.health.check()?;
         if !desk.done.is_empty() {
             // No commit has deleted these rows since the last checkpoint.
-            desk.forget_now(now, None)?;
+            desk.delete_checkpointed(now, None)?;
         }
-        desk.forget_resting(IN_MIND);
+        desk.evict_idle(MAX_CACHED_TRANSCRIPTS);
         desk.finish_moves()?;
-        let syncing: Vec<_> = desk.unsafe_files().into_iter().filter_map(|file| begin(&mut desk, file)).collect();
+        let syncing: Vec<_> =
+            desk.unsynced_files().into_iter().filter_map(|file| begin_sync(&mut desk, file)).collect();
         drop(desk);
         let outcomes: Vec<_> = syncing.into_iter().map(|one| (self.sync(&one), one)).collect();
-        let mut desk = self.desk();
+        let mut desk = self.writer();
         for (outcome, one) in outcomes {
             self.finish(&mut desk, outcome, one)?;
         }
-        for Late { row, key, record } in std::mem::take(&mut desk.late) {
+        for PendingRecord { row, key, record } in std::mem::take(&mut desk.pending_records) {
             desk.done.rows.push(row);
             desk.done.records.insert(key, record);
         }
-        Ok(!desk.done.is_empty() || !desk.moves.is_empty() || desk.files.values().any(|state| !state.rows.is_empty()))
+        Ok(!desk.done.is_empty()
+            || !desk.pending_renames.is_empty()
+            || desk.files.values().any(|state| !state.rows.is_empty()))
     }
 
-    fn sync(&self, one: &Syncing) -> io::Result<()> {
+    fn sync(&self, one: &SyncJob) -> io::Result<()> {
         let path = self.layout.transcript(&one.file);
         disk::sync(&path)?;
         let folder = path.parent().filter(|_| one.is_new);
         folder.map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
     }
 
-    fn finish(&self, desk: &mut MutexGuard<'_, Desk>, outcome: io::Result<()>, one: Syncing) -> Result<(), Error> {
+    fn finish(
+        &self,
+        desk: &mut MutexGuard<'_, WriterState>,
+        outcome: io::Result<()>,
+        one: SyncJob,
+    ) -> Result<(), Error> {
         let path = self.layout.transcript(&one.file);
         match outcome {
             Ok(()) => {
@@ -224,12 +236,12 @@ impl Room {
                 let is_gone = reason.kind() == io::ErrorKind::NotFound;
                 let error = self.health.unsynced(&path, reason);
                 self.health.check()?;
-                warn!(reason = %error, "a transcript could not be made safe; it is tried again");
+                warn!(reason = %error, "failed to sync a transcript; retrying");
                 let Some(state) = desk.files.get_mut(&one.file) else { return Ok(()) };
                 state.rows.splice(0..0, one.rows);
                 state.is_new |= one.is_new;
-                if is_gone && let Err(reason) = desk.mend(&one.file) {
-                    warn!(%reason, "lines of a transcript wait in the journal");
+                if is_gone && let Err(reason) = desk.restore_lines(&one.file) {
+                    warn!(%reason, "failed to write transcript entries; keeping them in the journal");
                 }
                 Ok(())
             }
@@ -237,26 +249,26 @@ impl Room {
     }
 
     /// Syncs everything and leaves no redo rows in the database. Called at shutdown.
-    pub(crate) fn settle(&self) -> Result<(), Error> {
-        self.keep_notes()?;
+    pub(crate) fn sync_all(&self) -> Result<(), Error> {
+        self.flush_notes()?;
         self.checkpoint()?;
         let now = (self.now_ms)();
-        let mut desk = self.desk();
-        desk.forget_now(now, Some(self.fence.0))?;
+        let mut desk = self.writer();
+        desk.delete_checkpointed(now, Some(self.fence.0))?;
         let close = |db: &Connection| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         self.health.sql(close(&desk.db))
     }
 }
 
-fn begin(desk: &mut Desk, file: FileId) -> Option<Syncing> {
+fn begin_sync(desk: &mut WriterState, file: FileId) -> Option<SyncJob> {
     let state = desk.files.get_mut(&file)?;
-    let tail = state.session.clone().map(|session| Tail {
+    let tail = state.session.clone().map(|session| TranscriptEnd {
         agent: file.agent.clone(),
         session,
         name: file.name.clone(),
-        length: state.disk,
+        length: state.file_length,
         leaf: state.leaf.clone(),
     });
     let (rows, is_new) = (std::mem::take(&mut state.rows), std::mem::take(&mut state.is_new));
-    Some(Syncing { file, rows, is_new, tail })
+    Some(SyncJob { file, rows, is_new, tail })
 }

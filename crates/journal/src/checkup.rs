@@ -14,67 +14,66 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use serde_json::Value;
 
 use crate::{
-    Journal, Room, db, disk,
-    index::FILE,
-    layout::{FileId, LOCK, Layout},
-    transcript::{self, End},
-    volume,
+    Journal, JournalInner, db, disk, disk_space,
+    index::SESSIONS_FILE,
+    layout::{FileId, LOCK, StateLayout},
+    transcript::{self, TranscriptTail},
 };
 
 /// A damaged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
+pub struct FileDamage {
     /// Path of the file.
     pub path: PathBuf,
     /// Kind of damage.
-    pub kind: FlawKind,
+    pub kind: DamageKind,
 }
 
 /// Kind of damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FlawKind {
+pub enum DamageKind {
     /// The file ends in the middle of a line.
     Torn,
     /// Number of lines that cannot be parsed, counting a missing header.
     Damaged(usize),
     /// A `sessions.json` that is not a JSON object, with the reason.
-    NoRecords(String),
+    InvalidRecords(String),
     /// The file cannot be read, with the reason.
     Unreadable(String),
 }
 
 /// Summary of the transcripts in a state directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Transcripts {
+pub struct TranscriptReport {
     /// Number of transcripts.
     pub count: usize,
     /// Names of the agents' folders.
     pub agents: Vec<String>,
     /// Damaged transcripts and unreadable session records.
-    pub flaws: Vec<Flaw>,
+    pub damaged: Vec<FileDamage>,
 }
 
 /// Reads all transcripts and session records.
-pub fn transcripts(state_dir: &Path) -> io::Result<Transcripts> {
-    let mut found = Transcripts::default();
+pub fn transcripts(state_dir: &Path) -> io::Result<TranscriptReport> {
+    let mut found = TranscriptReport::default();
     for agent in names(&state_dir.join("agents"))? {
         let folder = state_dir.join("agents").join(&agent).join("sessions");
         let before = found.count;
         for name in names(&folder)? {
             let path = folder.join(&name);
             let is_transcript = name.ends_with(".jsonl");
-            if !is_transcript && name != FILE {
+            if !is_transcript && name != SESSIONS_FILE {
                 continue;
             }
             found.count += usize::from(is_transcript);
             let kind = match fs::read(&path) {
-                Ok(bytes) if is_transcript => flaw_of(&name, &bytes),
+                Ok(bytes) if is_transcript => damage_of(&name, &bytes),
                 Ok(bytes) => serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes)
                     .err()
-                    .map(|reason| FlawKind::NoRecords(reason.to_string())),
-                Err(reason) => Some(FlawKind::Unreadable(reason.to_string())),
+                    .map(|reason| DamageKind::InvalidRecords(reason.to_string())),
+                Err(reason) => Some(DamageKind::Unreadable(reason.to_string())),
             };
-            found.flaws.extend(kind.map(|kind| Flaw { path, kind }));
+            found.damaged.extend(kind.map(|kind| FileDamage { path, kind }));
         }
         if found.count > before {
             found.agents.push(agent);
@@ -83,12 +82,12 @@ pub fn transcripts(state_dir: &Path) -> io::Result<Transcripts> {
     Ok(found)
 }
 
-fn flaw_of(name: &str, bytes: &[u8]) -> Option<FlawKind> {
+fn damage_of(name: &str, bytes: &[u8]) -> Option<DamageKind> {
     let reading = transcript::read(bytes, &session_of(name, bytes)?);
     match (reading.damaged, reading.end) {
-        (0, End::Whole | End::Unbroken) => None,
-        (0, End::Torn(_)) => Some(FlawKind::Torn),
-        (lines, _) => Some(FlawKind::Damaged(lines)),
+        (0, TranscriptTail::Whole | TranscriptTail::NoLineBreak) => None,
+        (0, TranscriptTail::Torn(_)) => Some(DamageKind::Torn),
+        (lines, _) => Some(DamageKind::Damaged(lines)),
     }
 }
 
@@ -119,32 +118,32 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
 
 /// Condition of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Database {
+pub enum DatabaseStatus {
     /// No database exists yet.
     None,
     /// The database is intact.
-    Sound,
+    Intact,
     /// Another process holds the lock, so the database cannot be inspected.
     InUse,
     /// The database is corrupt; the next start moves it aside.
-    Damaged(String),
+    Corrupt(String),
     /// The database cannot be used for another reason.
     Unusable(String),
 }
 
 /// Inspects the database unless a process holds the lock.
-pub fn database(state_dir: &Path) -> Database {
+pub fn database_status(state_dir: &Path) -> DatabaseStatus {
     let path = state_dir.join("journal").join("journal.db");
     if !path.exists() {
-        return Database::None;
+        return DatabaseStatus::None;
     }
     // Held during the inspection, so that no gateway starts meanwhile.
     let lock = File::open(state_dir.join(LOCK));
     if let Ok(lock) = &lock {
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Database::InUse,
-            Err(TryLockError::Error(reason)) => return Database::Unusable(reason.to_string()),
+            Err(TryLockError::WouldBlock) => return DatabaseStatus::InUse,
+            Err(TryLockError::Error(reason)) => return DatabaseStatus::Unusable(reason.to_string()),
         }
     }
     let look = || -> rusqlite::Result<(usize, String)> {
@@ -155,60 +154,60 @@ pub fn database(state_dir: &Path) -> Database {
         Ok((version, db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?))
     };
     match look() {
-        Ok((version, _)) if version > db::version() => Database::Unusable(format!(
-            "it was written by a newer version of this program (format {version}); use that version"
+        Ok((version, _)) if version > db::version() => DatabaseStatus::Unusable(format!(
+            "it was written by a newer version of Homard (format {version}); use that version"
         )),
-        Ok((_, said)) if said == "ok" => Database::Sound,
-        Ok((_, said)) => Database::Damaged(said),
-        Err(reason) => match db::Trouble::of(&reason, &path) {
-            db::Trouble::Corrupt(why) => Database::Damaged(why),
-            db::Trouble::Broken(why) => Database::Unusable(why),
-            db::Trouble::Other(error) => Database::Unusable(error.to_string()),
+        Ok((_, said)) if said == "ok" => DatabaseStatus::Intact,
+        Ok((_, said)) => DatabaseStatus::Corrupt(said),
+        Err(reason) => match db::DatabaseError::of(&reason, &path) {
+            db::DatabaseError::Corrupt(why) => DatabaseStatus::Corrupt(why),
+            db::DatabaseError::DiskFailed(why) => DatabaseStatus::Unusable(why),
+            db::DatabaseError::Other(error) => DatabaseStatus::Unusable(error.to_string()),
         },
     }
 }
 
 /// The file system of a state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Volume {
+pub struct DiskStatus {
     /// Free space in bytes.
     pub free: u64,
     /// Threshold in bytes below which new messages are refused.
-    pub least: u64,
+    pub min_free: u64,
     /// Why the file system is refused (a network file system), if it is.
-    pub refused: Option<String>,
+    pub rejection: Option<String>,
 }
 
 /// Inspects the file system of an existing folder.
-pub fn volume(folder: &Path) -> io::Result<Volume> {
-    let refused = volume::check(folder).err().map(|error| error.to_string());
-    let space = volume::Space::of(folder)?;
-    Ok(Volume { free: space.free, least: space.floor(), refused })
+pub fn disk_status(folder: &Path) -> io::Result<DiskStatus> {
+    let refused = disk_space::check(folder).err().map(|error| error.to_string());
+    let space = disk_space::Space::of(folder)?;
+    Ok(DiskStatus { free: space.free, min_free: space.min_free(), rejection: refused })
 }
 
 impl Journal {
     /// Repairs all transcripts and returns those that were damaged. Everything removed from a transcript is kept beside
     /// it.
-    pub async fn put_right(&self) -> Result<Vec<PathBuf>, Error> {
-        self.blocking(Room::put_right).await
+    pub async fn repair_transcripts(&self) -> Result<Vec<PathBuf>, Error> {
+        self.blocking(JournalInner::repair_transcripts).await
     }
 }
 
-impl Room {
-    fn put_right(&self) -> Result<Vec<PathBuf>, Error> {
+impl JournalInner {
+    fn repair_transcripts(&self) -> Result<Vec<PathBuf>, Error> {
         let state = self.layout.state();
         let found = transcripts(state).map_err(disk::failed("list", state))?;
         let mut done = Vec::new();
-        for path in found.flaws.into_iter().map(|flaw| flaw.path) {
+        for path in found.damaged.into_iter().map(|flaw| flaw.path) {
             let Some((file, session)) = place_of(&self.layout, &path) else { continue };
-            self.desk().put_right(&file, &session, (self.now_ms)())?;
+            self.writer().repair(&file, &session, (self.now_ms)())?;
             done.push(path);
         }
         Ok(done)
     }
 }
 
-fn place_of(layout: &Layout, path: &Path) -> Option<(FileId, SessionId)> {
+fn place_of(layout: &StateLayout, path: &Path) -> Option<(FileId, SessionId)> {
     let mut parts = path.strip_prefix(layout.agents()).ok()?.iter();
     let agent = AgentId::normalize(parts.next()?.to_str()?);
     let name = path.file_name()?.to_str().filter(|name| name.ends_with(".jsonl"))?;
@@ -233,8 +232,8 @@ mod tests {
         state
     }
 
-    fn kinds(state: &Path) -> Vec<(String, FlawKind)> {
-        let flaws = transcripts(state).unwrap().flaws.into_iter();
+    fn kinds(state: &Path) -> Vec<(String, DamageKind)> {
+        let flaws = transcripts(state).unwrap().damaged.into_iter();
         flaws.map(|flaw| (flaw.path.file_name().unwrap().to_str().unwrap().to_owned(), flaw.kind)).collect()
     }
 
@@ -248,14 +247,14 @@ mod tests {
             ("sessions.json", "{\"agent:main:main\""),
         ]);
         let found = kinds(state.path());
-        let records = |kind: &FlawKind| matches!(kind, FlawKind::NoRecords(_));
+        let records = |kind: &DamageKind| matches!(kind, DamageKind::InvalidRecords(_));
         assert!(
-            matches!(&found[..], [(damaged, FlawKind::Damaged(1)), (file, kind), (torn, FlawKind::Torn)]
-                if damaged == "damaged.jsonl" && file == FILE && records(kind) && torn == "torn.jsonl"),
+            matches!(&found[..], [(damaged, DamageKind::Damaged(1)), (file, kind), (torn, DamageKind::Torn)]
+                if damaged == "damaged.jsonl" && file == SESSIONS_FILE && records(kind) && torn == "torn.jsonl"),
             "{found:?}"
         );
         assert_eq!(transcripts(state.path()).unwrap().count, 3);
-        assert_eq!(transcripts(&state.path().join("nothing")).unwrap(), Transcripts::default());
+        assert_eq!(transcripts(&state.path().join("nothing")).unwrap(), TranscriptReport::default());
     }
 
     #[tokio::test]
@@ -264,9 +263,12 @@ mod tests {
         let state = with(&[("torn.jsonl", &torn), ("damaged.jsonl", &format!("{HEADER}nonsense\n"))]);
         let folder = state.path().join("agents/main/sessions");
         let journal = Journal::open(state.path(), || 7).unwrap();
-        assert_eq!(journal.put_right().await, Ok(vec![folder.join("damaged.jsonl"), folder.join("torn.jsonl")]));
+        assert_eq!(
+            journal.repair_transcripts().await,
+            Ok(vec![folder.join("damaged.jsonl"), folder.join("torn.jsonl")])
+        );
         assert_eq!(kinds(state.path()), []);
-        assert_eq!(journal.put_right().await, Ok(vec![]));
+        assert_eq!(journal.repair_transcripts().await, Ok(vec![]));
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         assert_eq!(read("torn.jsonl"), HEADER);
         assert_eq!(read("torn.jsonl.torn-7"), "{\"type\":\"mess");
@@ -276,13 +278,13 @@ mod tests {
     #[test]
     fn the_database_is_looked_at_unless_somebody_has_it() {
         let state = tempfile::tempdir().unwrap();
-        assert_eq!(database(state.path()), Database::None);
+        assert_eq!(database_status(state.path()), DatabaseStatus::None);
         let journal = Journal::open(state.path(), || 7).unwrap();
-        assert_eq!(database(state.path()), Database::InUse);
+        assert_eq!(database_status(state.path()), DatabaseStatus::InUse);
         drop(journal);
-        assert_eq!(database(state.path()), Database::Sound);
+        assert_eq!(database_status(state.path()), DatabaseStatus::Intact);
         fs::write(state.path().join("journal/journal.db"), "no database at all, but long enough to be looked at")
             .unwrap();
-        assert!(matches!(database(state.path()), Database::Damaged(_)));
+        assert!(matches!(database_status(state.path()), DatabaseStatus::Corrupt(_)));
     }
 }

@@ -16,16 +16,16 @@ use serde_json::{Map, Value, json};
 use crate::disk;
 
 /// Size in bytes from which a run history is truncated.
-const STORY_BYTES: u64 = 2_000_000;
+const MAX_HISTORY_BYTES: u64 = 2_000_000;
 /// Number of lines that truncation keeps.
-const STORY_LINES: usize = 2_000;
+const KEPT_HISTORY_LINES: usize = 2_000;
 
 /// Cron files of a state directory. Only the process that holds the directory's lock may use them.
 #[derive(Debug, Clone)]
 pub struct CronFiles {
     file: PathBuf,
     /// Held during writes. Contains the file's members other than `jobs`, once the file was read.
-    rest: Arc<Mutex<Option<Map<String, Value>>>>,
+    other_members: Arc<Mutex<Option<Map<String, Value>>>>,
 }
 
 impl CronFiles {
@@ -36,7 +36,7 @@ impl CronFiles {
 
     /// Creates a handle for this job file; the run histories are beside it.
     pub fn at(file: PathBuf) -> Self {
-        Self { file, rest: Arc::default() }
+        Self { file, other_members: Arc::default() }
     }
 
     /// Returns the path of the job file.
@@ -68,7 +68,7 @@ impl CronFiles {
     pub async fn runs(&self, job: &str) -> Result<Vec<Value>, Error> {
         let job = job.to_owned();
         self.blocking(move |files| {
-            let bytes = disk::read(&files.story(&job)?)?.unwrap_or_default();
+            let bytes = disk::read(&files.history_path(&job)?)?.unwrap_or_default();
             Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
         })
         .await
@@ -82,20 +82,18 @@ impl CronFiles {
         let files = self.clone();
         match tokio::task::spawn_blocking(move || work(&files)).await {
             Ok(outcome) => outcome,
-            Err(reason) => {
-                Err(Error::Disk(format!("the schedule's files were left in the middle of a call: {reason}")))
-            }
+            Err(reason) => Err(Error::Disk(format!("an operation on the schedule files did not complete: {reason}"))),
         }
     }
 
     fn read(&self, now_ms: u64) -> Result<Vec<Value>, Error> {
         let path = self.path();
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(bytes) = disk::read(path)? else {
             *rest = Some(Map::from_iter([("version".to_owned(), json!(1))]));
             return Ok(Vec::new());
         };
-        match understood(&bytes) {
+        match parse_jobs(&bytes) {
             Ok((jobs, others)) => {
                 *rest = Some(others);
                 Ok(jobs)
@@ -104,8 +102,8 @@ impl CronFiles {
                 *rest = None;
                 disk::set_aside_once(path, "corrupt", &bytes, now_ms)?;
                 Err(Error::Corrupt(format!(
-                    "{path} cannot be read: {why}; nothing is scheduled. A copy is beside it. Correct the file, put \
-                     {path}.bak in its place, or move it away; then start the gateway again",
+                    "{path} cannot be read: {why}; no jobs are scheduled. A copy was saved next to the file. Correct \
+                     the file, restore {path}.bak, or move it away; then restart the gateway",
                     path = path.display()
                 )))
             }
@@ -114,36 +112,36 @@ impl CronFiles {
 
     fn write(&self, jobs: Vec<Value>) -> Result<(), Error> {
         let path = self.path();
-        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut file) = rest.clone() else {
-            return Err(Error::Corrupt(format!("{} was not read, so it is not written", path.display())));
+            return Err(Error::Corrupt(format!("{} could not be read and is not overwritten", path.display())));
         };
         file.insert("jobs".to_owned(), jobs.into());
-        let bytes = serde_json::to_vec_pretty(&file).map_err(|reason| disk::unwritable(&reason))?;
+        let bytes = serde_json::to_vec_pretty(&file).map_err(|reason| disk::not_serializable(&reason))?;
         self.make_folder(self.folder())?;
         if let Some(before) = disk::read(path)? {
             if before == bytes {
                 return Ok(());
             }
             let backup = path.with_added_extension("bak");
-            disk::publish(&disk::draft(&backup, &before)?, &backup)?;
+            disk::persist(&disk::write_temp(&backup, &before)?, &backup)?;
         }
-        disk::publish(&disk::draft(path, &bytes)?, path)
+        disk::persist(&disk::write_temp(path, &bytes)?, path)
     }
 
     /// Returns the path of a job's run history. The job id is validated because it comes from a file that users may
     /// edit.
-    fn story(&self, job: &str) -> Result<PathBuf, Error> {
+    fn history_path(&self, job: &str) -> Result<PathBuf, Error> {
         let is_plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\');
         if job.is_empty() || job.len() > 200 || job.starts_with('.') || !job.chars().all(is_plain) {
-            return Err(Error::Disk(format!("job id {job:?} cannot name a file")));
+            return Err(Error::Disk(format!("job id {job:?} is not a valid file name")));
         }
         Ok(self.folder().join("runs").join(format!("{job}.jsonl")))
     }
 
     fn add_line(&self, job: &str, line: &Value) -> Result<(), Error> {
-        let path = self.story(job)?;
-        let _writing = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.history_path(job)?;
+        let _writing = self.other_members.lock().unwrap_or_else(PoisonError::into_inner);
         self.make_folder(&self.folder().join("runs"))?;
         let length = disk::length(&path)?;
         let is_torn = length > 0 && disk::read_from(&path, length - 1)? != b"\n";
@@ -156,8 +154,8 @@ impl CronFiles {
         append().map_err(disk::failed("write to", &path))?;
         match length {
             0 => disk::sync_folder(&self.folder().join("runs")),
-            1..=STORY_BYTES => Ok(()),
-            _ => shorten(&path),
+            1..=MAX_HISTORY_BYTES => Ok(()),
+            _ => truncate_history(&path),
         }
     }
 
@@ -172,22 +170,22 @@ impl CronFiles {
 }
 
 /// Parses a job file into its jobs and its other members.
-fn understood(bytes: &[u8]) -> Result<(Vec<Value>, Map<String, Value>), String> {
+fn parse_jobs(bytes: &[u8]) -> Result<(Vec<Value>, Map<String, Value>), String> {
     let file: Value = serde_json::from_slice(bytes).map_err(|why| why.to_string())?;
-    let Value::Object(mut file) = file else { return Err("it is not an object".to_owned()) };
+    let Value::Object(mut file) = file else { return Err("not an object".to_owned()) };
     match file.shift_remove("jobs") {
         Some(Value::Array(jobs)) => Ok((jobs, file)),
         Some(_) => Err("\"jobs\" is not a list".to_owned()),
-        None => Err("it has no \"jobs\"".to_owned()),
+        None => Err("\"jobs\" is missing".to_owned()),
     }
 }
 
 /// Truncates a run history to its last lines.
-fn shorten(path: &Path) -> Result<(), Error> {
+fn truncate_history(path: &Path) -> Result<(), Error> {
     let text = fs::read(path).map_err(disk::failed("read", path))?;
     let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    let kept = lines[lines.len().saturating_sub(STORY_LINES)..].concat();
-    if kept.len() == text.len() { Ok(()) } else { disk::publish(&disk::draft(path, &kept)?, path) }
+    let kept = lines[lines.len().saturating_sub(KEPT_HISTORY_LINES)..].concat();
+    if kept.len() == text.len() { Ok(()) } else { disk::persist(&disk::write_temp(path, &kept)?, path) }
 }
 
 #[cfg(test)]
@@ -234,9 +232,9 @@ mod tests {
         fs::create_dir(state.path().join("cron")).unwrap();
         for (broken, why) in [
             ("{\"jobs\": [", "EOF while parsing a list at line 1 column 10"),
-            ("[]", "it is not an object"),
+            ("[]", "not an object"),
             ("{\"jobs\": 7}", "\"jobs\" is not a list"),
-            ("{}", "it has no \"jobs\""),
+            ("{}", "\"jobs\" is missing"),
         ] {
             fs::write(files.path(), broken).unwrap();
             let Err(Error::Corrupt(told)) = files.load(5).await else { panic!("{broken}") };
@@ -269,6 +267,6 @@ mod tests {
         fs::write(state.path().join("cron/runs/j1.jsonl"), long).unwrap();
         files.append("j1", json!({"n": "last"})).await.unwrap();
         let lines = files.runs("j1").await.unwrap();
-        assert_eq!((lines.len(), lines.last()), (STORY_LINES, Some(&json!({"n": "last"}))));
+        assert_eq!((lines.len(), lines.last()), (KEPT_HISTORY_LINES, Some(&json!({"n": "last"}))));
     }
 }

@@ -10,10 +10,10 @@ use homard_store::Error;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{disk, layout::Layout};
+use crate::{disk, layout::StateLayout};
 
 /// Schema migrations, one per version.
-const STEPS: [&str; 6] = ["
+const MIGRATIONS: [&str; 6] = ["
     CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
     CREATE TABLE run(
@@ -67,33 +67,34 @@ const STEPS: [&str; 6] = ["
 ];
 
 /// Maximum size in bytes of the write-ahead log that is left after a large batch.
-const LOG_LIMIT: i64 = 16 * 1024 * 1024;
+const WAL_SIZE_LIMIT: i64 = 16 * 1024 * 1024;
 
 /// Opens the database; creates it if it does not exist.
-pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
+pub(crate) fn open(layout: &StateLayout) -> Result<Connection, DatabaseError> {
     let path = layout.database();
     let made = disk::make_folder(&layout.journal()).and_then(|_| {
         // SQLite gives its other files the permissions of the database file, so that one is created here.
         disk::private().append(true).create(true).open(&path).map_err(disk::failed("open", &path))
     });
-    made.map_err(Trouble::Other)?;
-    if suspect(&path).exists() {
-        return Err(Trouble::Corrupt("it was found damaged while it was in use".to_owned()));
+    made.map_err(DatabaseError::Other)?;
+    if suspect_marker(&path).exists() {
+        return Err(DatabaseError::Corrupt("damage was found while it was in use".to_owned()));
     }
-    let mut db = connect(&path).map_err(|reason| Trouble::of(&reason, &path))?;
-    let version: usize =
-        db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(|reason| Trouble::of(&reason, &path))?;
-    let Some(steps) = STEPS.get(version..) else {
-        return Err(Trouble::Other(Error::Corrupt(format!(
-            "journal {} was written by a newer version of this program (format {version}); use that version",
+    let mut db = connect(&path).map_err(|reason| DatabaseError::of(&reason, &path))?;
+    let version: usize = db
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(|reason| DatabaseError::of(&reason, &path))?;
+    let Some(steps) = MIGRATIONS.get(version..) else {
+        return Err(DatabaseError::Other(Error::Corrupt(format!(
+            "journal {} was written by a newer version of Homard (format {version}); use that version",
             path.display()
         ))));
     };
-    migrate(&mut db, version, steps).map_err(|reason| Trouble::of(&reason, &path))?;
+    migrate(&mut db, version, steps).map_err(|reason| DatabaseError::of(&reason, &path))?;
     if version == 0 {
         // A new database: its folders may be new as well, and nothing in it is durable before they are synced.
         for folder in [layout.journal().as_path(), layout.state()] {
-            disk::sync_folder(folder).map_err(Trouble::Other)?;
+            disk::sync_folder(folder).map_err(DatabaseError::Other)?;
         }
     }
     Ok(db)
@@ -101,7 +102,7 @@ pub(crate) fn open(layout: &Layout) -> Result<Connection, Trouble> {
 
 /// Returns the schema version that this build writes.
 pub(crate) fn version() -> usize {
-    STEPS.len()
+    MIGRATIONS.len()
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -113,7 +114,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "mmap_size", 0)?;
-    db.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+    db.pragma_update(None, "journal_size_limit", WAL_SIZE_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
     Ok(db)
 }
@@ -132,16 +133,16 @@ fn migrate(db: &mut Connection, version: usize, steps: &[&str]) -> rusqlite::Res
 
 /// A database error, classified by what can be done about it.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum DatabaseError {
     /// The content is corrupt: the database has to be moved aside.
     Corrupt(String),
     /// The disk failed, and it is unknown how much of the last batch is on it: the process has to exit.
-    Broken(String),
+    DiskFailed(String),
     /// Any other error; a retry may succeed.
     Other(Error),
 }
 
-impl Trouble {
+impl DatabaseError {
     /// Classifies an SQLite error.
     pub(crate) fn of(reason: &rusqlite::Error, path: &Path) -> Self {
         let path = path.display();
@@ -154,28 +155,28 @@ impl Trouble {
         match reason.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Corrupt(reason.to_string()),
             None if not_ours => Self::Corrupt(reason.to_string()),
-            Some(ErrorCode::SystemIoFailure) => Self::Broken(reason.to_string()),
-            Some(ErrorCode::DiskFull) => Self::Other(Error::Disk(format!(
-                "disk_full: cannot write {path}: {reason}; free some space and send it again"
-            ))),
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Other(Error::Locked(format!(
-                "{path} is open in another program; close that program and start again"
-            ))),
+            Some(ErrorCode::SystemIoFailure) => Self::DiskFailed(reason.to_string()),
+            Some(ErrorCode::DiskFull) => {
+                Self::Other(Error::Disk(format!("disk_full: cannot write {path}: {reason}; free some space and retry")))
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Self::Other(Error::Locked(format!("{path} is open in another program; close that program and restart")))
+            }
             Some(_) | None => Self::Other(Error::Disk(format!("cannot write {path}: {reason}"))),
         }
     }
 
     /// Converts to the error that callers receive.
-    pub(crate) fn told(self, path: &Path) -> Error {
+    pub(crate) fn into_error(self, path: &Path) -> Error {
         let path = path.display();
         match self {
             Self::Corrupt(reason) => Error::Corrupt(format!(
-                "journal {path} is damaged ({reason}); restart the program, which then moves it aside and rebuilds \
-                 the list of sessions"
+                "journal {path} is damaged ({reason}); restart Homard to move it aside and rebuild the list of \
+                 sessions"
             )),
-            Self::Broken(reason) => Error::Disk(format!(
-                "the disk failed while {path} was written ({reason}), so nothing is taken in any more; check the disk, \
-                 then restart the program, which takes up what was stored"
+            Self::DiskFailed(reason) => Error::Disk(format!(
+                "I/O error while writing {path} ({reason}); nothing more is accepted; check the disk, then restart \
+                 Homard to recover what was stored"
             )),
             Self::Other(error) => error,
         }
@@ -189,24 +190,24 @@ pub(crate) fn is_full(reason: &rusqlite::Error) -> bool {
 
 /// Marks the database as damaged, so that the next start moves it aside.
 pub(crate) fn mark_suspect(path: &Path) {
-    if let Err(reason) = fs::write(suspect(path), "found damaged; the next start moves the journal aside\n") {
-        tracing::warn!(%reason, "the next start will not know that the journal is damaged");
+    if let Err(reason) = fs::write(suspect_marker(path), "found damaged; the next start moves the journal aside\n") {
+        tracing::warn!(%reason, "failed to mark the journal as damaged");
     }
 }
 
-fn suspect(path: &Path) -> std::path::PathBuf {
+fn suspect_marker(path: &Path) -> std::path::PathBuf {
     path.with_added_extension("suspect")
 }
 
 /// Moves a damaged database and its log aside.
-pub(crate) fn set_aside(layout: &Layout, now_ms: u64) -> Result<(), Error> {
+pub(crate) fn set_aside(layout: &StateLayout, now_ms: u64) -> Result<(), Error> {
     let path = layout.database();
     let aside = path.with_added_extension(format!("corrupt-{now_ms}"));
     for ending in ["", "-wal"] {
         let with = |path: &Path| std::path::PathBuf::from(format!("{}{ending}", path.display()));
         disk::missing_is_none(fs::rename(with(&path), with(&aside))).map_err(disk::failed("move aside", &path))?;
     }
-    let note = suspect(&path);
+    let note = suspect_marker(&path);
     match fs::remove_file(&note) {
         Err(reason) if reason.kind() != ErrorKind::NotFound => return Err(disk::failed("remove", &note)(reason)),
         Ok(()) | Err(_) => {}
@@ -220,13 +221,13 @@ pub(crate) fn json(value: &impl Serialize) -> rusqlite::Result<String> {
 }
 
 /// Parses a JSON column; `None` if it is NULL.
-pub(crate) fn parsed<T: DeserializeOwned>(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
+pub(crate) fn json_column<T: DeserializeOwned>(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(column)?;
-    text.map(|text| serde_json::from_str(&text).map_err(nonsense)).transpose()
+    text.map(|text| serde_json::from_str(&text).map_err(invalid_value)).transpose()
 }
 
 /// Parses an identifier column; `None` if it is NULL.
-pub(crate) fn named<T, E>(
+pub(crate) fn id_column<T, E>(
     row: &rusqlite::Row<'_>,
     column: &str,
     parse: impl FnOnce(&str) -> Result<T, E>,
@@ -235,16 +236,16 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     let text: Option<String> = row.get(column)?;
-    text.map(|text| parse(&text).map_err(nonsense)).transpose()
+    text.map(|text| parse(&text).map_err(invalid_value)).transpose()
 }
 
 /// Returns an error for a column that is unexpectedly NULL.
-pub(crate) fn missing() -> rusqlite::Error {
-    nonsense(std::io::Error::other("a column is empty that never is"))
+pub(crate) fn unexpected_null() -> rusqlite::Error {
+    invalid_value(std::io::Error::other("unexpected NULL in a column"))
 }
 
 /// Returns an error for a stored value that cannot be parsed.
-pub(crate) fn nonsense(reason: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+pub(crate) fn invalid_value(reason: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(reason))
 }
 
@@ -256,10 +257,10 @@ mod tests {
     #[test]
     fn an_open_run_of_format_5_is_found_without_attempts_and_is_not_held() {
         let state = tempfile::tempdir().unwrap();
-        let layout = Layout::create(state.path()).unwrap();
+        let layout = StateLayout::create(state.path()).unwrap();
         disk::make_folder(&layout.journal()).unwrap();
         let mut old = Connection::open(layout.database()).unwrap();
-        migrate(&mut old, 0, &STEPS[..5]).unwrap();
+        migrate(&mut old, 0, &MIGRATIONS[..5]).unwrap();
         let asked = r#"{"message":{"role":"user","content":"hi","timestamp":1},"options":{"lane":"main"}}"#;
         let sql = "INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, attempts, started_at, taken_up, asked)
                    VALUES ('a', 'owner', 'agent', 'f', 'agent:main:main', 1, 'running', 2, 2, '[3]', ?1)";
@@ -276,10 +277,10 @@ mod tests {
     #[test]
     fn runs_of_the_first_version_keep_when_they_began() {
         let state = tempfile::tempdir().unwrap();
-        let layout = Layout::create(state.path()).unwrap();
+        let layout = StateLayout::create(state.path()).unwrap();
         disk::make_folder(&layout.journal()).unwrap();
         let mut old = Connection::open(layout.database()).unwrap();
-        migrate(&mut old, 0, &STEPS[..1]).unwrap();
+        migrate(&mut old, 0, &MIGRATIONS[..1]).unwrap();
         let sql = "INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, ended)
                    VALUES ('a', '', '', '', 'global', 1, 'ended', '{\"started_at\":7,\"ended_at\":9}'),
                           ('b', '', '', '', 'global', 1, 'ended', '{\"started_at\":null,\"ended_at\":9}'),

@@ -27,13 +27,13 @@ pub(crate) fn make_folder(path: &Path) -> Result<bool, Error> {
     if path.is_dir() {
         return Ok(false);
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create folder", path))?;
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create directory", path))?;
     Ok(true)
 }
 
 /// Makes creations, renames and removals in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(failed("sync folder", path))
+    File::open(path).and_then(|folder| folder.sync_all()).map_err(failed("sync directory", path))
 }
 
 /// Reads a file; `None` if it does not exist.
@@ -56,7 +56,7 @@ pub(crate) fn read_from(path: &Path, offset: u64) -> Result<Vec<u8>, Error> {
 /// Returns the length of a file; 0 if it does not exist.
 pub(crate) fn length(path: &Path) -> Result<u64, Error> {
     let length = missing_is_none(fs::metadata(path).map(|found| found.len()));
-    length.map(Option::unwrap_or_default).map_err(failed("look at", path))
+    length.map(Option::unwrap_or_default).map_err(failed("read the metadata of", path))
 }
 
 /// Maps a "not found" error to `None`.
@@ -77,7 +77,7 @@ pub(crate) fn write_at(path: &Path, offset: u64, bytes: &[u8]) -> Result<(), Err
         let file = private().write(true).create(offset == 0).truncate(false).open(path)?;
         let written = file.write_at(bytes, offset)?;
         let all = written == bytes.len();
-        all.then_some(()).ok_or_else(|| io::Error::new(ErrorKind::StorageFull, "the disk took only a part of it"))
+        all.then_some(()).ok_or_else(|| io::Error::new(ErrorKind::StorageFull, "the file was only partially written"))
     };
     write().map_err(failed("write to", path))
 }
@@ -88,17 +88,17 @@ pub(crate) fn sync(path: &Path) -> io::Result<()> {
 }
 
 /// Truncates a file and syncs it.
-pub(crate) fn cut(path: &Path, length: u64) -> Result<(), Error> {
+pub(crate) fn truncate(path: &Path, length: u64) -> Result<(), Error> {
     let cut = || {
         let file = private().write(true).open(path)?;
         file.set_len(length)?;
         file.sync_data()
     };
-    cut().map_err(failed("cut the torn last line of", path))
+    cut().map_err(failed("truncate the incomplete last line of", path))
 }
 
 /// Writes the replacement of a file to a synced temporary file beside it and returns its path.
-pub(crate) fn draft(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
+pub(crate) fn write_temp(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
     let draft = path.with_added_extension("tmp");
     let write = || {
         let mut file = private().write(true).create(true).truncate(true).open(&draft)?;
@@ -110,14 +110,14 @@ pub(crate) fn draft(path: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
 }
 
 /// Renames a draft over its target: readers see the old bytes or the new ones, even after a crash.
-pub(crate) fn publish(draft: &Path, path: &Path) -> Result<(), Error> {
+pub(crate) fn persist(draft: &Path, path: &Path) -> Result<(), Error> {
     fs::rename(draft, path).map_err(failed("write", path))?;
     path.parent().map_or(Ok(()), sync_folder)
 }
 
 /// Atomically replaces a file without syncing it. Suited for descriptions of the running process, which need not
 /// survive a power cut.
-pub(crate) fn swap(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let draft = path.with_added_extension("tmp");
     let write = || private().write(true).create(true).truncate(true).open(&draft)?.write_all(bytes);
     write().map_err(failed("write", &draft))?;
@@ -134,13 +134,13 @@ pub(crate) fn set_aside(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Re
     };
     keep().map_err(failed("write", &aside))?;
     aside.parent().map_or(Ok(()), sync_folder)?;
-    tracing::warn!(path = %path.display(), aside = %aside.display(), why, "a part of a file was set aside");
+    tracing::warn!(path = %path.display(), aside = %aside.display(), why, "saved damaged content of a file aside");
     Ok(())
 }
 
 /// Saves bytes of a file beside it unless an earlier copy exists, because files that are only read may be read often.
 pub(crate) fn set_aside_once(path: &Path, why: &str, bytes: &[u8], now_ms: u64) -> Result<(), Error> {
-    let is_there = is_aside(path, why, bytes).map_err(failed("look beside", path))?;
+    let is_there = is_aside(path, why, bytes).map_err(failed("look for saved copies of", path))?;
     if is_there { Ok(()) } else { set_aside(path, why, bytes, now_ms) }
 }
 
@@ -162,6 +162,6 @@ fn is_aside(path: &Path, why: &str, bytes: &[u8]) -> io::Result<bool> {
 }
 
 /// Builds an error for a value that cannot be serialized as JSON; our own types always can.
-pub(crate) fn unwritable(reason: &serde_json::Error) -> Error {
-    Error::Disk(format!("a record cannot be written as JSON: {reason}"))
+pub(crate) fn not_serializable(reason: &serde_json::Error) -> Error {
+    Error::Disk(format!("cannot serialize a record as JSON: {reason}"))
 }

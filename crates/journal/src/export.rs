@@ -14,30 +14,30 @@ use homard_store::Error;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::{Room, disk, index, sessions};
+use crate::{JournalInner, disk, index, sessions};
 
 /// Fingerprint of a file, to detect foreign changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Stamp {
+pub(crate) struct FileStamp {
     size: u64,
     modified: (i64, i64),
     /// Hash of the content: a copied state directory has other modification times.
     digest: u64,
 }
 
-impl Stamp {
+impl FileStamp {
     /// Computes the stamp of a file; `None` if it does not exist.
     pub(crate) fn of(path: &Path) -> Result<Option<Self>, Error> {
-        let Some((size, modified)) = look(path)? else { return Ok(None) };
+        let Some((size, modified)) = stat(path)? else { return Ok(None) };
         Ok(disk::read(path)?.map(|bytes| Self { size, modified, digest: digest(&bytes) }))
     }
 }
 
 /// Size and modification time (seconds, nanoseconds) of a file.
-type Look = (u64, (i64, i64));
+type SizeAndTime = (u64, (i64, i64));
 
-fn look(path: &Path) -> Result<Option<Look>, Error> {
-    let found = disk::missing_is_none(fs::metadata(path)).map_err(disk::failed("look at", path))?;
+fn stat(path: &Path) -> Result<Option<SizeAndTime>, Error> {
+    let found = disk::missing_is_none(fs::metadata(path)).map_err(disk::failed("read the metadata of", path))?;
     Ok(found.map(|found| (found.len(), (found.mtime(), found.mtime_nsec()))))
 }
 
@@ -49,8 +49,8 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// True if a file has one of the given stamps. Its content is read only if its modification time differs.
-pub(crate) fn is_known(path: &Path, stamps: &[Stamp]) -> Result<bool, Error> {
-    let Some((size, modified)) = look(path)? else { return Ok(false) };
+pub(crate) fn is_known(path: &Path, stamps: &[FileStamp]) -> Result<bool, Error> {
+    let Some((size, modified)) = stat(path)? else { return Ok(false) };
     let mut alike = stamps.iter().filter(|stamp| stamp.size == size).peekable();
     if alike.peek().is_none() || alike.clone().any(|stamp| stamp.modified == modified) {
         return Ok(alike.peek().is_some());
@@ -60,51 +60,51 @@ pub(crate) fn is_known(path: &Path, stamps: &[Stamp]) -> Result<bool, Error> {
 }
 
 /// Returns the stamps of an agent's `sessions.json` as it was last written or read; two while it is being replaced.
-pub(crate) fn known(db: &Connection, agent: &AgentId) -> rusqlite::Result<Vec<Stamp>> {
-    let known = sessions::meta(db, &note(agent))?;
+pub(crate) fn stored_stamps(db: &Connection, agent: &AgentId) -> rusqlite::Result<Vec<FileStamp>> {
+    let known = sessions::meta(db, &stamp_key(agent))?;
     Ok(known.and_then(|known| serde_json::from_str(&known).ok()).unwrap_or_default())
 }
 
 /// Stores the stamps of an agent's `sessions.json`.
-pub(crate) fn remember(db: &Connection, agent: &AgentId, stamps: &[Stamp]) -> rusqlite::Result<()> {
-    sessions::set_meta(db, &note(agent), &crate::db::json(&stamps)?)
+pub(crate) fn store_stamps(db: &Connection, agent: &AgentId, stamps: &[FileStamp]) -> rusqlite::Result<()> {
+    sessions::set_meta(db, &stamp_key(agent), &crate::db::json(&stamps)?)
 }
 
-fn note(agent: &AgentId) -> String {
+fn stamp_key(agent: &AgentId) -> String {
     format!("export {agent}")
 }
 
-impl Room {
+impl JournalInner {
     /// Writes the `sessions.json` of every agent whose records changed.
     pub(crate) fn export(&self) -> Result<(), Error> {
         let _one = self.exporting.lock().unwrap_or_else(PoisonError::into_inner);
-        let behind = self.known().behind();
+        let behind = self.index().stale_agents();
         behind.iter().try_for_each(|agent| self.export_agent(agent))
     }
 
     fn export_agent(&self, agent: &AgentId) -> Result<(), Error> {
         self.layout.make_sessions(agent)?;
-        let mut folder = self.known().snapshot(agent, false);
+        let mut folder = self.index().snapshot(agent, false);
         folder.name_threads(&self.layout.sessions(agent));
-        let path = self.layout.sessions(agent).join(index::FILE);
+        let path = self.layout.sessions(agent).join(index::SESSIONS_FILE);
         let write = || {
-            let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::unwritable(&reason))?;
-            let draft = disk::draft(&path, &json)?;
+            let json = serde_json::to_vec_pretty(&folder).map_err(|reason| disk::not_serializable(&reason))?;
+            let draft = disk::write_temp(&path, &json)?;
             // Stored before the rename: after a crash in between, our own file must not pass for a foreign one and
             // bring back a session that was deleted meanwhile.
-            let (there, new) = (look(&path)?, Stamp::of(&draft)?);
-            let desk = self.desk();
+            let (there, new) = (stat(&path)?, FileStamp::of(&draft)?);
+            let desk = self.writer();
             self.health.check()?;
             let stamps = |db: &Connection| {
-                let mut stamps = known(db, agent)?;
+                let mut stamps = stored_stamps(db, agent)?;
                 stamps.retain(|known| there == Some((known.size, known.modified)));
                 stamps.extend(new);
-                remember(db, agent, &stamps)
+                store_stamps(db, agent, &stamps)
             };
             self.health.sql(stamps(&desk.db))?;
             drop(desk);
-            disk::publish(&draft, &path)
+            disk::persist(&draft, &path)
         };
-        write().inspect_err(|_| drop(self.known().snapshot(agent, true)))
+        write().inspect_err(|_| drop(self.index().snapshot(agent, true)))
     }
 }

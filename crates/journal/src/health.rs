@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tracing::error;
 
 use crate::{
-    db::{self, Trouble},
+    db::{self, DatabaseError},
     disk,
-    figures::Ticks,
+    metrics::Counters,
 };
 
 /// Health of the journal. A failure is permanent.
@@ -21,12 +21,12 @@ pub(crate) struct Health {
     failed: watch::Sender<Option<Error>>,
     database: PathBuf,
     /// Metrics. Kept here because all code that writes to disk holds a `Health`.
-    pub(crate) ticks: Ticks,
+    pub(crate) counters: Counters,
 }
 
 impl Health {
     pub(crate) fn new(database: PathBuf) -> Self {
-        Self { failed: watch::Sender::new(None), database, ticks: Ticks::default() }
+        Self { failed: watch::Sender::new(None), database, counters: Counters::default() }
     }
 
     /// Returns the error once the journal has failed.
@@ -39,19 +39,19 @@ impl Health {
         let mut failed = self.failed.subscribe();
         match failed.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(error)) => error.clone(),
-            Ok(None) | Err(_) => Error::Disk("the journal is gone".to_owned()),
+            Ok(None) | Err(_) => Error::Disk("the journal was closed".to_owned()),
         }
     }
 
     /// Converts an SQLite error and records failures that are permanent.
     pub(crate) fn sql<T>(&self, outcome: rusqlite::Result<T>) -> Result<T, Error> {
         outcome.map_err(|reason| {
-            let trouble = Trouble::of(&reason, &self.database);
-            if matches!(trouble, Trouble::Corrupt(_)) {
+            let trouble = DatabaseError::of(&reason, &self.database);
+            if matches!(trouble, DatabaseError::Corrupt(_)) {
                 db::mark_suspect(&self.database);
             }
-            let is_final = !matches!(trouble, Trouble::Other(_));
-            let error = trouble.told(&self.database);
+            let is_final = !matches!(trouble, DatabaseError::Other(_));
+            let error = trouble.into_error(&self.database);
             if is_final {
                 self.fail(error.clone());
             }

@@ -14,38 +14,38 @@ use crate::{
 };
 
 /// Name of the export in a sessions folder.
-pub(crate) const FILE: &str = "sessions.json";
+pub(crate) const SESSIONS_FILE: &str = "sessions.json";
 
 /// Session records of all agents.
 #[derive(Debug, Default)]
-pub(crate) struct Index(BTreeMap<AgentId, Folder>);
+pub(crate) struct SessionIndex(BTreeMap<AgentId, AgentSessions>);
 
 /// Session records of one agent; serializes as its `sessions.json`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Folder {
+pub(crate) struct AgentSessions {
     records: BTreeMap<SessionKey, Arc<Record>>,
     /// Members of `sessions.json` that this version cannot parse; written back unchanged.
-    strange: BTreeMap<String, Box<RawValue>>,
+    unparsed: BTreeMap<String, Box<RawValue>>,
     /// True if `sessions.json` is out of date.
-    behind: bool,
+    is_stale: bool,
 }
 
-impl Index {
+impl SessionIndex {
     /// Inserts a record read from the database.
-    pub(crate) fn learn(&mut self, key: SessionKey, record: Record) {
-        self.0.entry(layout::home(&key)).or_default().records.insert(key, Arc::new(record));
+    pub(crate) fn insert(&mut self, key: SessionKey, record: Record) {
+        self.0.entry(layout::agent_of(&key)).or_default().records.insert(key, Arc::new(record));
     }
 
     /// Inserts an unparsable value, to be written back unchanged.
-    pub(crate) fn keep(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
+    pub(crate) fn insert_unparsed(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
         let folder = self.0.entry(agent.clone()).or_default();
         if !folder.records.keys().any(|key| key.as_str() == name) {
-            folder.strange.insert(name, value);
+            folder.unparsed.insert(name, value);
         }
     }
 
     /// Merges an agent's `sessions.json` that another program changed; returns the new and updated records.
-    pub(crate) fn merge(&mut self, agent: &AgentId, theirs: Folder) -> Vec<(SessionKey, Arc<Record>)> {
+    pub(crate) fn merge(&mut self, agent: &AgentId, theirs: AgentSessions) -> Vec<(SessionKey, Arc<Record>)> {
         let ours = self.0.entry(agent.clone()).or_default();
         let mut news = Vec::new();
         for (key, record) in &theirs.records {
@@ -54,29 +54,29 @@ impl Index {
                 ours.records.insert(key.clone(), Arc::clone(record));
             }
         }
-        ours.behind = theirs.behind || ours.records != theirs.records;
-        ours.strange = theirs.strange;
+        ours.is_stale = theirs.is_stale || ours.records != theirs.records;
+        ours.unparsed = theirs.unparsed;
         news
     }
 
     pub(crate) fn get(&self, key: &SessionKey) -> Option<Arc<Record>> {
-        self.0.get(&layout::home(key))?.records.get(key).cloned()
+        self.0.get(&layout::agent_of(key))?.records.get(key).cloned()
     }
 
     pub(crate) fn put(&mut self, key: SessionKey, record: Arc<Record>) {
-        let folder = self.0.entry(layout::home(&key)).or_default();
-        folder.behind = true;
+        let folder = self.0.entry(layout::agent_of(&key)).or_default();
+        folder.is_stale = true;
         folder.put(key, record);
     }
 
     /// Marks every `sessions.json` as out of date.
-    pub(crate) fn fall_behind(&mut self) {
-        self.0.values_mut().for_each(|folder| folder.behind = true);
+    pub(crate) fn mark_all_stale(&mut self) {
+        self.0.values_mut().for_each(|folder| folder.is_stale = true);
     }
 
     pub(crate) fn remove(&mut self, key: &SessionKey) {
-        let folder = self.0.entry(layout::home(key)).or_default();
-        folder.behind |= folder.records.remove(key).is_some();
+        let folder = self.0.entry(layout::agent_of(key)).or_default();
+        folder.is_stale |= folder.records.remove(key).is_some();
     }
 
     /// Returns the agents that have records.
@@ -96,32 +96,32 @@ impl Index {
     }
 
     /// Returns the agents whose `sessions.json` is out of date.
-    pub(crate) fn behind(&self) -> Vec<AgentId> {
-        self.0.iter().filter(|(_, folder)| folder.behind).map(|(agent, _)| agent.clone()).collect()
+    pub(crate) fn stale_agents(&self) -> Vec<AgentId> {
+        self.0.iter().filter(|(_, folder)| folder.is_stale).map(|(agent, _)| agent.clone()).collect()
     }
 
     /// Sets whether an agent's `sessions.json` is out of date and returns its content.
-    pub(crate) fn snapshot(&mut self, agent: &AgentId, behind: bool) -> Folder {
+    pub(crate) fn snapshot(&mut self, agent: &AgentId, behind: bool) -> AgentSessions {
         let folder = self.0.entry(agent.clone()).or_default();
-        folder.behind = behind;
+        folder.is_stale = behind;
         folder.clone()
     }
 }
 
-impl Folder {
+impl AgentSessions {
     /// Reads an agent's `sessions.json`.
     pub(crate) fn read(sessions: &Path, agent: &AgentId, now_ms: u64) -> Result<Self, Error> {
         let mut folder = Self::default();
-        let path = sessions.join(FILE);
+        let path = sessions.join(SESSIONS_FILE);
         if let Some(bytes) = disk::read(&path)? {
             match serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(&bytes) {
-                Ok(values) => values.into_iter().for_each(|(name, value)| folder.adopt(agent, name, value)),
+                Ok(values) => values.into_iter().for_each(|(name, value)| folder.insert_member(agent, name, value)),
                 Err(reason) => {
                     let aside = path.with_added_extension(format!("corrupt-{now_ms}"));
                     fs::rename(&path, &aside).map_err(disk::failed("move aside", &path))?;
                     disk::sync_folder(sessions)?;
-                    folder.behind = true;
-                    warn!(path = %path.display(), aside = %aside.display(), %reason, "a file of session records cannot be read and was moved aside");
+                    folder.is_stale = true;
+                    warn!(path = %path.display(), aside = %aside.display(), %reason, "cannot parse a file of session records; moved it aside");
                 }
             }
         }
@@ -142,23 +142,23 @@ impl Folder {
     }
 
     /// Returns the values that cannot be parsed.
-    pub(crate) fn strange(&self) -> impl Iterator<Item = (&String, &Box<RawValue>)> {
-        self.strange.iter()
+    pub(crate) fn unparsed(&self) -> impl Iterator<Item = (&String, &Box<RawValue>)> {
+        self.unparsed.iter()
     }
 
     /// Parses and inserts one member of `sessions.json`.
-    fn adopt(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
+    fn insert_member(&mut self, agent: &AgentId, name: String, value: Box<RawValue>) {
         let key = SessionKey::parse(&name, agent).map_err(|reason| reason.to_string());
-        let key = key.and_then(|key| match layout::home(&key) {
+        let key = key.and_then(|key| match layout::agent_of(&key) {
             home if home == *agent => Ok(key),
-            home => Err(format!("it belongs to agent {home}")),
+            home => Err(format!("the key belongs to agent {home}")),
         });
         let record = serde_json::from_str(value.get()).map_err(|reason| reason.to_string());
         match key.and_then(|key| Ok((key, record?))) {
             Ok((key, record)) => self.merge(key, record),
             Err(reason) => {
-                warn!(%agent, key = name, reason, "a session record cannot be used; it is left as it is");
-                self.strange.insert(name, value);
+                warn!(%agent, key = name, reason, "ignoring an invalid session record; leaving it unchanged");
+                self.unparsed.insert(name, value);
             }
         }
     }
@@ -169,7 +169,7 @@ impl Folder {
         match self.records.get(&key) {
             Some(there) if there.updated_at > record.updated_at => {
                 if there.session_id != record.session_id {
-                    warn!(%key, session = %record.session_id, "two sessions have one key; the newer one counts");
+                    warn!(%key, session = %record.session_id, "two sessions have the same key; using the newer one");
                 }
             }
             _ => self.put(key, Arc::new(record)),
@@ -178,18 +178,18 @@ impl Folder {
 
     fn put(&mut self, key: SessionKey, record: Arc<Record>) {
         // A key has one value: a valid record replaces an unparsable one.
-        self.strange.remove(key.as_str());
+        self.unparsed.remove(key.as_str());
         self.records.insert(key, record);
     }
 }
 
-impl Serialize for Folder {
+impl Serialize for AgentSessions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.records.len() + self.strange.len()))?;
+        let mut map = serializer.serialize_map(Some(self.records.len() + self.unparsed.len()))?;
         for (key, record) in &self.records {
             map.serialize_entry(key, &**record)?;
         }
-        for (name, value) in &self.strange {
+        for (name, value) in &self.unparsed {
             map.serialize_entry(name, value)?;
         }
         map.end()

@@ -22,20 +22,20 @@ pub(crate) const HOLDER: &str = "gateway.holder.json";
 pub(crate) const SESSION_FILE: &str = "sessionFile";
 
 /// Maximum length of a file name in bytes.
-const LONGEST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 
 /// A state directory.
 #[derive(Debug)]
-pub(crate) struct Layout(PathBuf);
+pub(crate) struct StateLayout(PathBuf);
 
-impl Layout {
+impl StateLayout {
     /// Creates the directory if it does not exist.
     pub(crate) fn create(state_dir: &Path) -> Result<Self, Error> {
         let state = std::path::absolute(state_dir).map_err(disk::failed("find", state_dir))?;
         if disk::make_folder(&state)? {
             // The parent may not be readable; the directory can be used without this sync.
             if let Err(reason) = state.parent().map_or(Ok(()), disk::sync_folder) {
-                warn!(%reason, "a power cut may take the new state directory with it");
+                warn!(%reason, "failed to sync the parent of the new state directory; a power failure may remove it");
             }
         }
         Ok(Self(state))
@@ -96,13 +96,13 @@ impl Layout {
 
     /// Returns the last archived transcript of a session: archived by us at its deletion, or by OpenClaw at a deletion
     /// or reset.
-    pub(crate) fn put_aside(&self, agent: &AgentId, session: &SessionId) -> Result<Option<FileId>, Error> {
+    pub(crate) fn archived_transcript(&self, agent: &AgentId, session: &SessionId) -> Result<Option<FileId>, Error> {
         let folder = self.sessions(agent);
         let listing = disk::missing_is_none(fs::read_dir(&folder)).map_err(disk::failed("list", &folder))?;
         let mut last: Option<(String, String)> = None;
         for item in listing.into_iter().flatten() {
             let name = item.map_err(disk::failed("list", &folder))?.file_name();
-            if let Some((name, at)) = name.to_str().and_then(|name| Some((name, aside_since(name, session)?))) {
+            if let Some((name, at)) = name.to_str().and_then(|name| Some((name, archived_at(name, session)?))) {
                 last = last.max(Some((at.to_owned(), name.to_owned())));
             }
         }
@@ -146,12 +146,12 @@ pub(crate) fn thread_name(key: &SessionKey, session: &SessionId) -> Option<Strin
     let parent = key.thread_parent()?;
     // The remainder is `:thread:<id>` or `:topic:<id>`.
     let (_, thread) = key.as_str().strip_prefix(parent.as_str())?.strip_prefix(':')?.split_once(':')?;
-    let name = format!("{session}-topic-{}.jsonl", encoded(thread));
-    (name.len() <= LONGEST).then_some(name)
+    let name = format!("{session}-topic-{}.jsonl", encode_component(thread));
+    (name.len() <= MAX_NAME_BYTES).then_some(name)
 }
 
 /// Encodes a text for a file name as OpenClaw does, like `encodeURIComponent`.
-fn encoded(text: &str) -> String {
+fn encode_component(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte);
     let write = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(write).collect()
@@ -164,7 +164,7 @@ fn is_of_thread(name: &str, session: &SessionId) -> bool {
 }
 
 /// Returns the archive time in a file name if it names an archived transcript of this session.
-fn aside_since<'a>(name: &'a str, session: &SessionId) -> Option<&'a str> {
+fn archived_at<'a>(name: &'a str, session: &SessionId) -> Option<&'a str> {
     let rest = name.strip_prefix(session.as_str())?;
     let (topic, rest) = rest.split_once(".jsonl.")?;
     let at = rest.strip_prefix("deleted.").or_else(|| rest.strip_prefix("reset."))?;
@@ -172,7 +172,7 @@ fn aside_since<'a>(name: &'a str, session: &SessionId) -> Option<&'a str> {
 }
 
 /// Returns the agent whose folder holds a key's session; `global` and `unknown` belong to the default agent.
-pub(crate) fn home(key: &SessionKey) -> AgentId {
+pub(crate) fn agent_of(key: &SessionKey) -> AgentId {
     key.agent().cloned().unwrap_or_else(AgentId::main)
 }
 
@@ -180,11 +180,11 @@ pub(crate) fn home(key: &SessionKey) -> AgentId {
 ///
 /// Only the last path component is used, so that a record cannot point outside its folder. It must contain the session
 /// id, because a reset may leave the name of the previous transcript.
-pub(crate) fn told_name(record: &Record) -> Option<&str> {
+pub(crate) fn recorded_name(record: &Record) -> Option<&str> {
     let Some(Value::String(path)) = record.extra.get(SESSION_FILE) else { return None };
     let name = Path::new(path).file_name()?.to_str()?;
     let fits = name.ends_with(".jsonl") && name.contains(record.session_id.as_str()) && !name.starts_with('.');
-    (fits && name.len() <= LONGEST && !name.contains(['\\', '\0'])).then_some(name)
+    (fits && name.len() <= MAX_NAME_BYTES && !name.contains(['\\', '\0'])).then_some(name)
 }
 
 #[cfg(test)]
@@ -194,8 +194,8 @@ mod tests {
     fn file(session_file: &str) -> PathBuf {
         let mut record = Record::new(SessionId::parse("s1").unwrap(), 0);
         record.extra.insert("sessionFile".to_owned(), session_file.into());
-        let name = told_name(&record).map_or_else(|| plain_name(&record.session_id), str::to_owned);
-        Layout("/state".into()).transcript(&FileId { agent: AgentId::main(), name })
+        let name = recorded_name(&record).map_or_else(|| plain_name(&record.session_id), str::to_owned);
+        StateLayout("/state".into()).transcript(&FileId { agent: AgentId::main(), name })
     }
 
     #[test]
@@ -225,6 +225,6 @@ mod tests {
     #[test]
     fn keys_without_an_agent_live_with_main() {
         let key = SessionKey::parse("global", &AgentId::normalize("ops")).unwrap();
-        assert_eq!(home(&key), AgentId::main());
+        assert_eq!(agent_of(&key), AgentId::main());
     }
 }

@@ -12,25 +12,25 @@ pub mod checkup;
 mod commit;
 mod cron;
 mod db;
-mod desk;
 mod disk;
+mod disk_space;
 mod export;
-mod figures;
 mod health;
 mod index;
 mod layout;
 pub mod lock;
-mod mend;
+mod metrics;
 mod migrate;
 mod outbox;
+mod reads;
+mod repair;
 mod reserve;
 mod runs;
 mod sessions;
-mod spend;
 mod start;
 mod transcript;
-mod view;
-mod volume;
+mod usage;
+mod writer;
 
 use std::{
     fmt,
@@ -43,18 +43,18 @@ use std::{
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session::Record, transcript::Entry};
 use homard_store::{
-    DeliveryRow, Error, Fence, Look, Rec, RunRow, Session, Store, Unfinished, Verdict,
-    spend::{Period, Spent},
+    DeliveryRow, Error, Fence, Rec, RunQuery, RunRow, Session, Store, UnfinishedRun, Verdict,
+    usage::{UsageQuery, UsageSum},
 };
 use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
 pub use approvals::ApprovalFiles;
 pub use cron::CronFiles;
-pub use figures::{Figures, noted};
-pub use start::Boots;
+pub use metrics::{JournalMetrics, read_note_offline};
+pub use start::BootHistory;
 
-use crate::{desk::Desk, health::Health, index::Index, layout::Layout, reserve::Reserve};
+use crate::{health::Health, index::SessionIndex, layout::StateLayout, reserve::Reserve, writer::WriterState};
 
 /// Maximum delay, and minimum interval, of writing `sessions.json`.
 const EXPORT_EVERY: Duration = Duration::from_secs(5);
@@ -66,30 +66,30 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 ///
 /// Dropping the future of a call does not cancel it: a disk operation that was started is completed.
 pub struct Journal {
-    room: Arc<Room>,
+    inner: Arc<JournalInner>,
 }
 
 /// State shared by all calls. Lock order: the order of the fields.
-struct Room {
+struct JournalInner {
     /// Serializes writers of `sessions.json`.
     exporting: Mutex<()>,
     /// State of the single writer of the database and the transcripts.
-    desk: Mutex<Desk>,
+    writer: Mutex<WriterState>,
     /// Session index. Changed only by the writer; locked briefly, never during disk I/O.
-    known: Mutex<Index>,
-    layout: Arc<Layout>,
+    index: Mutex<SessionIndex>,
+    layout: Arc<StateLayout>,
     health: Arc<Health>,
-    volume: volume::Room,
+    disk_space: disk_space::DiskSpace,
     reserve: Reserve,
     fence: Fence,
-    boots: Boots,
+    boots: BootHistory,
     now_ms: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Notified when `sessions.json` becomes out of date.
-    changed: Notify,
+    export_stale: Notify,
     /// Notified when lines were written that are not synced yet.
-    dirtied: Notify,
+    unsynced: Notify,
     /// Notified when enough lines were written for an early checkpoint.
-    full: Notify,
+    checkpoint_due: Notify,
     /// Lock of the state directory; released when the last call has finished.
     _lock: File,
 }
@@ -99,89 +99,89 @@ impl Journal {
     ///
     /// `now_ms` returns the time in milliseconds since the epoch. It names files that are set aside and dates crashes.
     pub fn open(state_dir: &Path, now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Result<Self, Error> {
-        let layout = Arc::new(Layout::create(state_dir)?);
-        volume::check(layout.state())?;
+        let layout = Arc::new(StateLayout::create(state_dir)?);
+        disk_space::check(layout.state())?;
         let now = now_ms();
-        let lock = lock::take(&layout, now)?;
+        let lock = lock::acquire(&layout, now)?;
         let health = Arc::new(Health::new(layout.database()));
         let started = start::start(&layout, &health, now)?;
-        let room = Room {
+        let room = JournalInner {
             exporting: Mutex::default(),
-            desk: Mutex::new(started.desk),
-            known: Mutex::new(started.index),
-            volume: volume::Room::of(layout.state()),
-            reserve: Reserve::at(layout.reserve()),
+            writer: Mutex::new(started.desk),
+            index: Mutex::new(started.index),
+            disk_space: disk_space::DiskSpace::of(layout.state()),
+            reserve: Reserve::new(layout.reserve()),
             layout,
             health,
             fence: Fence(started.epoch),
             boots: started.boots,
             now_ms: Box::new(now_ms),
-            changed: Notify::new(),
-            dirtied: Notify::new(),
-            full: Notify::new(),
+            export_stale: Notify::new(),
+            unsynced: Notify::new(),
+            checkpoint_due: Notify::new(),
             _lock: lock,
         };
-        if !room.known().behind().is_empty() {
-            room.changed.notify_one();
+        if !room.index().stale_agents().is_empty() {
+            room.export_stale.notify_one();
         }
-        room.dirtied.notify_one();
-        Ok(Self { room: Arc::new(room) })
+        room.unsynced.notify_one();
+        Ok(Self { inner: Arc::new(room) })
     }
 
     /// Returns the fencing token of this process. Batches with another token are refused.
     pub fn fence(&self) -> Fence {
-        self.room.fence.clone()
+        self.inner.fence.clone()
     }
 
     /// Sets how many of the newest runs are kept. Runs of the last day are always kept.
     pub fn keep_runs(&self, count: u32) {
-        self.room.desk().keep = count;
+        self.inner.writer().keep = count;
     }
 
     /// Returns how previous processes ended.
-    pub fn boots(&self) -> Boots {
-        self.room.boots
+    pub fn boots(&self) -> BootHistory {
+        self.inner.boots
     }
 
     /// Waits until the disk has failed. From then on all writes are refused, and only a restart can help.
     pub async fn failed(&self) -> Error {
-        self.room.health.failed().await
+        self.inner.health.failed().await
     }
 
     /// Runs checkpoints and exports `sessions.json` until it is cancelled. Call it once, in a task of its own. Without
     /// it nothing is lost, but the database grows.
     pub async fn maintain(&self) {
-        tokio::join!(self.keep_safe(), self.keep_exported());
+        tokio::join!(self.run_checkpoints(), self.run_exports());
     }
 
-    async fn keep_safe(&self) {
+    async fn run_checkpoints(&self) {
         loop {
-            self.room.dirtied.notified().await;
+            self.inner.unsynced.notified().await;
             loop {
                 tokio::select! {
                     biased;
-                    () = self.room.full.notified() => {}
+                    () = self.inner.checkpoint_due.notified() => {}
                     () = tokio::time::sleep(CHECKPOINT_EVERY) => {}
                 }
-                match self.blocking(Room::keep_up).await {
+                match self.blocking(JournalInner::maintain_once).await {
                     Ok(true) => {}
                     Ok(false) => break,
-                    Err(reason) => warn!(%reason, "transcripts could not be made safe"),
+                    Err(reason) => warn!(%reason, "failed to sync transcripts"),
                 }
             }
         }
     }
 
-    async fn keep_exported(&self) {
+    async fn run_exports(&self) {
         let mut last: Option<Instant> = None;
         loop {
-            self.room.changed.notified().await;
+            self.inner.export_stale.notified().await;
             if let Some(last) = last {
                 tokio::time::sleep_until(last + EXPORT_EVERY).await;
             }
-            if let Err(reason) = self.blocking(Room::export).await {
-                warn!(%reason, "sessions.json is behind");
-                self.room.changed.notify_one();
+            if let Err(reason) = self.blocking(JournalInner::export).await {
+                warn!(%reason, "failed to update sessions.json; retrying");
+                self.inner.export_stale.notify_one();
             }
             last = Some(Instant::now());
         }
@@ -190,45 +190,45 @@ impl Journal {
     /// Syncs everything, exports `sessions.json` and records a clean shutdown. Call it at shutdown, after the last
     /// commit.
     pub async fn flush(&self) -> Result<(), Error> {
-        self.blocking(|room| room.export().and_then(|()| room.settle())).await
+        self.blocking(|room| room.export().and_then(|()| room.sync_all())).await
     }
 
     /// Runs a read on the database.
-    async fn ask<T, F>(&self, read: F) -> Result<T, Error>
+    async fn read<T, F>(&self, read: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Desk) -> rusqlite::Result<T> + Send + 'static,
+        F: FnOnce(&WriterState) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.blocking(move |room| room.health.sql(read(&room.desk()))).await
+        self.blocking(move |room| room.health.sql(read(&room.writer()))).await
     }
 
     async fn blocking<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&Room) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&JournalInner) -> Result<T, Error> + Send + 'static,
     {
-        let room = Arc::clone(&self.room);
+        let room = Arc::clone(&self.inner);
         match tokio::task::spawn_blocking(move || work(&room)).await {
             Ok(outcome) => outcome,
-            Err(reason) => Err(Error::Disk(format!("the journal stopped in the middle of a call: {reason}"))),
+            Err(reason) => Err(Error::Disk(format!("a journal operation did not complete: {reason}"))),
         }
     }
 }
 
-impl Room {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+impl JournalInner {
+    fn writer(&self) -> MutexGuard<'_, WriterState> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, Index> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn index(&self) -> MutexGuard<'_, SessionIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a checkpoint. Also creates the reserve, here rather than at start-up, so that start-up does not wait for
     /// it.
-    fn keep_up(&self) -> Result<bool, Error> {
-        self.reserve.keep(&self.volume);
-        self.keep_notes()?;
+    fn maintain_once(&self) -> Result<bool, Error> {
+        self.reserve.ensure(&self.disk_space);
+        self.flush_notes()?;
         self.checkpoint()
     }
 }
@@ -236,9 +236,9 @@ impl Room {
 #[async_trait]
 impl Store for Journal {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
-        if *fence != self.room.fence {
-            let state = self.room.layout.state().display();
-            return Err(Error::Locked(format!("state directory {state} was opened again since this writer began")));
+        if *fence != self.inner.fence {
+            let state = self.inner.layout.state().display();
+            return Err(Error::Locked(format!("state directory {state} was reopened; this writer is no longer valid")));
         }
         self.blocking(move |room| room.commit(&batch)).await
     }
@@ -260,61 +260,61 @@ impl Store for Journal {
 
     fn transcript_path(&self, key: &SessionKey, session: &SessionId) -> Option<PathBuf> {
         let name = layout::thread_name(key, session).unwrap_or_else(|| layout::plain_name(session));
-        Some(self.room.layout.sessions(&layout::home(key)).join(name))
+        Some(self.inner.layout.sessions(&layout::agent_of(key)).join(name))
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<RunRow>, Error> {
         let run = run.clone();
-        self.ask(move |desk| runs::row(&desk.db, &run)).await
+        self.read(move |desk| runs::row(&desk.db, &run)).await
     }
 
     async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, Error> {
-        Ok(self.room.known().get(key))
+        Ok(self.inner.index().get(key))
     }
 
     async fn list(&self) -> Result<Vec<(SessionKey, Arc<Record>)>, Error> {
-        Ok(self.room.known().all())
+        Ok(self.inner.index().all())
     }
 
     async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, Error> {
-        Ok(self.room.known().find(session))
+        Ok(self.inner.index().find(session))
     }
 
-    async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
-        self.blocking(Room::recover).await
+    async fn recover(&self) -> Result<Vec<UnfinishedRun>, Error> {
+        self.blocking(JournalInner::recover).await
     }
 
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error> {
-        self.ask(|desk| outbox::undelivered(&desk.db)).await
+        self.read(|desk| outbox::undelivered(&desk.db)).await
     }
 
-    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error> {
+    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error> {
         let look = look.clone();
-        self.ask(move |desk| runs::look(&desk.db, &look)).await
+        self.read(move |desk| runs::list(&desk.db, &look)).await
     }
 
-    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error> {
+    async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error> {
         let name = name.to_owned();
-        self.ask(move |desk| match runs::of_event(&desk.db, &name)? {
+        self.read(move |desk| match runs::of_event(&desk.db, &name)? {
             Some(run) => Ok(Some(run)),
             None => outbox::run_of(&desk.db, &name),
         })
         .await
     }
 
-    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
+    async fn deliveries_of(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
         let run = run.clone();
-        self.ask(move |desk| outbox::of_run(&desk.db, &run)).await
+        self.read(move |desk| outbox::of_run(&desk.db, &run)).await
     }
 
-    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, Error> {
+    async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, Error> {
         let period = period.clone();
-        self.ask(move |desk| desk.tally.look(&desk.db, &period)).await
+        self.read(move |desk| desk.tally.query(&desk.db, &period)).await
     }
 }
 
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("state", &self.room.layout.state()).finish_non_exhaustive()
+        f.debug_struct("Journal").field("state", &self.inner.layout.state()).finish_non_exhaustive()
     }
 }

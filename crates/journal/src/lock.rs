@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     disk,
-    layout::{HOLDER, LOCK, Layout},
+    layout::{HOLDER, LOCK, StateLayout},
 };
 
 /// Number of attempts to take a lock whose recorded holder has exited, and the delay between them.
-const TRIES: u32 = 1000;
-const RETRY: Duration = Duration::from_millis(5);
+const MAX_ATTEMPTS: u32 = 1000;
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// The process that took the lock last. The lock itself belongs to the operating system and cannot go stale; this
 /// description is for people, and for a takeover, which must not signal an unrelated process that got the same process
 /// id later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Holder {
+pub struct LockHolder {
     /// Process id.
     pub pid: u32,
     /// Time at which it took the directory, in milliseconds since the epoch.
@@ -41,18 +41,18 @@ pub struct Holder {
 }
 
 /// Returns the process that took a state directory last, if it is still running.
-pub fn holder(state_dir: &Path) -> Option<Holder> {
-    recorded(state_dir).find(Holder::is_alive)
+pub fn holder(state_dir: &Path) -> Option<LockHolder> {
+    recorded(state_dir).find(LockHolder::is_alive)
 }
 
 /// Returns the recorded holders: from the description file, and from the lock file, which earlier versions write.
-fn recorded(state_dir: &Path) -> impl Iterator<Item = Holder> {
+fn recorded(state_dir: &Path) -> impl Iterator<Item = LockHolder> {
     let read = |name: &str| serde_json::from_slice(&fs::read(state_dir.join(name)).ok()?).ok();
     [HOLDER, LOCK].into_iter().filter_map(read)
 }
 
 /// Returns the start time of a process in clock ticks since boot; `None` if it does not exist or is a zombie.
-pub fn began(pid: u32) -> Option<u64> {
+pub fn process_start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program name stands in parentheses and may contain anything; the start time is the 22nd field, the 20th after
     // it.
@@ -65,7 +65,7 @@ pub fn began(pid: u32) -> Option<u64> {
 ///
 /// A command that a killed process was just starting inherits its lock until `exec`. This function waits for that, but
 /// not for a holder that is alive.
-pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
+pub(crate) fn acquire(layout: &StateLayout, now_ms: u64) -> Result<File, Error> {
     let path = layout.lock();
     let file = disk::private()
         .read(true)
@@ -81,14 +81,15 @@ pub(crate) fn take(layout: &Layout, now_ms: u64) -> Result<File, Error> {
         }
         let all: Vec<_> = recorded(layout.state()).collect();
         tries += 1;
-        if tries == TRIES || all.is_empty() || !all.iter().all(Holder::is_gone) {
+        if tries == MAX_ATTEMPTS || all.is_empty() || !all.iter().all(LockHolder::is_gone) {
             return Err(in_use(layout, all.into_iter().find(|holder| !holder.is_gone())));
         }
-        thread::sleep(RETRY);
+        thread::sleep(RETRY_DELAY);
     }
     let pid = std::process::id();
-    let holder = format!("{}\n", serde_json::json!(Holder { pid, started_at: now_ms, started: began(pid) }));
-    disk::swap(&layout.holder(), holder.as_bytes())?;
+    let holder =
+        format!("{}\n", serde_json::json!(LockHolder { pid, started_at: now_ms, started: process_start_time(pid) }));
+    disk::replace_unsynced(&layout.holder(), holder.as_bytes())?;
     write_text(&file, &holder).map_err(disk::failed("write", &path))?;
     Ok(file)
 }
@@ -100,7 +101,7 @@ fn write_text(file: &File, holder: &str) -> io::Result<()> {
     file.write_all_at(format!("{holder:<length$}").as_bytes(), 0)
 }
 
-fn in_use(layout: &Layout, holder: Option<Holder>) -> Error {
+fn in_use(layout: &StateLayout, holder: Option<LockHolder>) -> Error {
     let state = layout.state().display();
     let holder = holder.map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
     Error::Locked(format!(
@@ -108,19 +109,19 @@ fn in_use(layout: &Layout, holder: Option<Holder>) -> Error {
     ))
 }
 
-impl Holder {
+impl LockHolder {
     /// True if the process is known to be running.
     fn is_alive(&self) -> bool {
-        self.started.is_some() && began(self.pid) == self.started
+        self.started.is_some() && process_start_time(self.pid) == self.started
     }
 
     /// True if the process is known to have exited.
     fn is_gone(&self) -> bool {
-        self.started.is_some() && began(self.pid) != self.started
+        self.started.is_some() && process_start_time(self.pid) != self.started
     }
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {}", self.pid)?;
         let since = i64::try_from(self.started_at).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -132,26 +133,26 @@ impl std::fmt::Display for Holder {
 mod tests {
     use super::*;
 
-    fn layout(state: &Path, holder: &Holder) -> Layout {
-        let layout = Layout::create(state).unwrap();
+    fn layout(state: &Path, holder: &LockHolder) -> StateLayout {
+        let layout = StateLayout::create(state).unwrap();
         fs::write(layout.lock(), serde_json::json!(holder).to_string()).unwrap();
         layout
     }
 
-    fn me() -> Holder {
+    fn me() -> LockHolder {
         let pid = std::process::id();
-        Holder { pid, started_at: 1, started: began(pid) }
+        LockHolder { pid, started_at: 1, started: process_start_time(pid) }
     }
 
     #[test]
     fn the_lock_of_a_process_that_is_gone_is_waited_for() {
         let state = tempfile::tempdir().unwrap();
-        let gone = Holder { started: Some(0), ..me() };
+        let gone = LockHolder { started: Some(0), ..me() };
         let layout = layout(state.path(), &gone);
         let child = File::open(layout.lock()).unwrap();
         child.lock().unwrap();
         thread::scope(|scope| {
-            let taken = scope.spawn(|| take(&layout, 2).map(drop));
+            let taken = scope.spawn(|| acquire(&layout, 2).map(drop));
             // The process opens the file before it tries the lock; from then on it can only wait.
             while openers(&layout.lock()) < 2 {
                 thread::yield_now();
@@ -159,16 +160,16 @@ mod tests {
             drop(child);
             assert_eq!(taken.join().unwrap(), Ok(()));
         });
-        assert_eq!(recorded(state.path()).collect::<Vec<_>>(), vec![Holder { started_at: 2, ..me() }; 2]);
+        assert_eq!(recorded(state.path()).collect::<Vec<_>>(), vec![LockHolder { started_at: 2, ..me() }; 2]);
     }
 
     #[test]
     fn whoever_reads_sees_the_old_holder_or_the_new_one() {
         let state = tempfile::tempdir().unwrap();
-        let layout = Layout::create(state.path()).unwrap();
+        let layout = StateLayout::create(state.path()).unwrap();
         // One description of the same length as the other's, and a longer one.
         let times = [1, 20_000_000_000_000];
-        drop(take(&layout, times[1]).unwrap());
+        drop(acquire(&layout, times[1]).unwrap());
         thread::scope(|scope| {
             let reading = scope.spawn(|| {
                 for _ in 0..2_000 {
@@ -177,7 +178,7 @@ mod tests {
                 }
             });
             for round in 0.. {
-                drop(take(&layout, times[round % 2]).unwrap());
+                drop(acquire(&layout, times[round % 2]).unwrap());
                 if reading.is_finished() {
                     break;
                 }
@@ -189,14 +190,14 @@ mod tests {
     #[test]
     fn earlier_versions_find_the_holder_in_the_lock_file() {
         let state = tempfile::tempdir().unwrap();
-        let layout = Layout::create(state.path()).unwrap();
+        let layout = StateLayout::create(state.path()).unwrap();
         for long_text in
             ["", "{\"pid\":1,\"startedAt\":2,\"started\":3,\"more\":\"than there will be afterwards, by far\"}\n"]
         {
             fs::write(layout.lock(), long_text).unwrap();
-            let _held = take(&layout, 7).unwrap();
+            let _held = acquire(&layout, 7).unwrap();
             let text = fs::read_to_string(layout.lock()).unwrap();
-            assert_eq!(serde_json::from_str::<Holder>(&text).unwrap(), Holder { started_at: 7, ..me() });
+            assert_eq!(serde_json::from_str::<LockHolder>(&text).unwrap(), LockHolder { started_at: 7, ..me() });
             assert!(text.len() >= long_text.len(), "it was cut off in a second step");
         }
     }
@@ -205,12 +206,12 @@ mod tests {
     fn a_holder_of_an_earlier_version_is_found() {
         let state = tempfile::tempdir().unwrap();
         let layout = layout(state.path(), &me());
-        let gone = Holder { started: Some(0), ..me() };
+        let gone = LockHolder { started: Some(0), ..me() };
         fs::write(layout.holder(), serde_json::json!(gone).to_string()).unwrap();
         assert_eq!(holder(state.path()), Some(me()));
         let other = File::open(layout.lock()).unwrap();
         other.lock().unwrap();
-        assert!(matches!(take(&layout, 2), Err(Error::Locked(text)) if text.contains(&me().to_string())));
+        assert!(matches!(acquire(&layout, 2), Err(Error::Locked(text)) if text.contains(&me().to_string())));
     }
 
     #[test]
@@ -219,7 +220,7 @@ mod tests {
         let layout = layout(state.path(), &me());
         let other = File::open(layout.lock()).unwrap();
         other.lock().unwrap();
-        assert!(matches!(take(&layout, 2), Err(Error::Locked(text)) if text.contains(&me().to_string())));
+        assert!(matches!(acquire(&layout, 2), Err(Error::Locked(text)) if text.contains(&me().to_string())));
     }
 
     /// Returns how many descriptors of this process refer to a file.

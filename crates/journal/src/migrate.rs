@@ -59,7 +59,7 @@ mod tests {
         let session = SessionId::parse("s").unwrap();
         let reading = transcript::read(text.as_bytes(), &session);
         assert!(reading.is_old && reading.damaged == 0);
-        let sound = reading.sound_text();
+        let sound = reading.repaired_text();
         let values: Vec<serde_json::Value> =
             sound.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
         let expected = [
@@ -73,7 +73,7 @@ mod tests {
         ];
         assert_eq!(values, expected);
         let again = transcript::read(&sound, &session);
-        assert!(again.is_sound());
+        assert!(again.is_intact());
         assert_eq!(again.entries, reading.entries);
     }
 
@@ -87,6 +87,6 @@ mod tests {
         );
         let reading = transcript::read(text.as_bytes(), &SessionId::parse("s").unwrap());
         assert_eq!((reading.entries[0].id.as_str(), reading.is_old), ("x", true));
-        assert!(String::from_utf8(reading.sound_text()).unwrap().contains(r#""role":"custom""#));
+        assert!(String::from_utf8(reading.repaired_text()).unwrap().contains(r#""role":"custom""#));
     }
 }

@@ -5,8 +5,8 @@ use homard_store::{Delivery, DeliveryRow, DeliveryState};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
-    db::{self, json, parsed},
-    runs::{BITE, KEEP_FOR},
+    db::{self, json, json_column},
+    runs::{KEEP_FOR, MAX_PRUNED_ROWS},
 };
 
 type Result<T> = rusqlite::Result<T>;
@@ -23,7 +23,9 @@ pub(crate) fn mark(db: &Connection, id: &str, wanted: &DeliveryState, at: u64) -
     let sql = "SELECT * FROM outbox WHERE id = ?1";
     let found = db.prepare_cached(sql)?.query_row([id], |row| Ok((row.get("seq")?, decode(row)?))).optional()?;
     let Some((seq, row)) = found else { return Ok(false) };
-    if *wanted == DeliveryState::Sending && before(db, seq, &row)?.iter().any(|other| other.holds_up(at)) {
+    if *wanted == DeliveryState::Sending
+        && earlier_undelivered(db, seq, &row)?.iter().any(|other| other.blocks_others(at))
+    {
         return Ok(false);
     }
     match row.next(wanted, at) {
@@ -33,7 +35,7 @@ pub(crate) fn mark(db: &Connection, id: &str, wanted: &DeliveryState, at: u64) -
 }
 
 /// Returns undelivered rows that were queued earlier for the same target.
-fn before(db: &Connection, seq: i64, row: &DeliveryRow) -> Result<Vec<DeliveryRow>> {
+fn earlier_undelivered(db: &Connection, seq: i64, row: &DeliveryRow) -> Result<Vec<DeliveryRow>> {
     let sql = "SELECT * FROM outbox WHERE is_sent = 0 AND target = ?1 AND seq < ?2";
     db.prepare_cached(sql)?.query_map(params![json(&row.delivery.target)?, seq], decode)?.collect()
 }
@@ -48,7 +50,7 @@ fn put(db: &Connection, row: &DeliveryRow, at: u64) -> Result<()> {
 }
 
 /// Marks deliveries that were being sent when the last process ended as unknown; returns their number.
-pub(crate) fn lose_track(db: &Connection, now_ms: u64) -> Result<usize> {
+pub(crate) fn mark_unknown(db: &Connection, now_ms: u64) -> Result<usize> {
     let mut lost = 0;
     for row in undelivered(db)?.iter().filter(|row| row.state == DeliveryState::Sending) {
         if let Some(next) = row.next(&DeliveryState::Unknown, now_ms) {
@@ -75,35 +77,35 @@ pub(crate) fn of_run(db: &Connection, run: &RunId) -> Result<Vec<DeliveryRow>> {
 pub(crate) fn run_of(db: &Connection, name: &str) -> Result<Option<RunId>> {
     let sql = "SELECT delivery ->> 'run' AS run FROM outbox WHERE id = ?1 UNION ALL
                SELECT delivery ->> 'run' FROM outbox WHERE is_sent = 1 AND state ->> '$.sent.providerId' = ?1 LIMIT 1";
-    let found = db.prepare_cached(sql)?.query_row([name], |row| db::named(row, "run", RunId::parse)).optional()?;
+    let found = db.prepare_cached(sql)?.query_row([name], |row| db::id_column(row, "run", RunId::parse)).optional()?;
     Ok(found.flatten())
 }
 
 /// Deletes a limited number of old finished deliveries. They are kept as long as runs, because a delivery with a known
 /// id is not queued again.
-pub(crate) fn tidy(db: &Connection, now_ms: u64) -> Result<()> {
+pub(crate) fn prune(db: &Connection, now_ms: u64) -> Result<()> {
     let sql = "DELETE FROM outbox WHERE seq IN (SELECT seq FROM outbox WHERE final_at < ?1 LIMIT ?2)";
-    db.prepare_cached(sql)?.execute(params![now_ms.saturating_sub(KEEP_FOR), BITE])?;
+    db.prepare_cached(sql)?.execute(params![now_ms.saturating_sub(KEEP_FOR), MAX_PRUNED_ROWS])?;
     Ok(())
 }
 
 fn decode(row: &Row<'_>) -> Result<DeliveryRow> {
-    let delivery = parsed(row, "delivery")?.ok_or_else(db::missing)?;
-    let state = parsed(row, "state")?.ok_or_else(db::missing)?;
+    let delivery = json_column(row, "delivery")?.ok_or_else(db::unexpected_null)?;
+    let state = json_column(row, "state")?.ok_or_else(db::unexpected_null)?;
     Ok(DeliveryRow { delivery, state, attempts: row.get("attempts")? })
 }
 
 #[cfg(test)]
 mod tests {
-    use homard_store::Target;
+    use homard_store::DeliveryTarget;
 
     use super::*;
 
     #[test]
     fn what_is_over_is_forgotten_after_a_day_and_the_rest_is_not() {
         let state = tempfile::tempdir().unwrap();
-        let db = db::open(&crate::layout::Layout::create(state.path()).unwrap()).unwrap();
-        let target = |id: &str| Target { channel: String::new(), account: String::new(), to: id.to_owned() };
+        let db = db::open(&crate::layout::StateLayout::create(state.path()).unwrap()).unwrap();
+        let target = |id: &str| DeliveryTarget { channel: String::new(), account: String::new(), to: id.to_owned() };
         for id in ["sent", "dead", "unknown", "waits"] {
             let (target, id, key, payload) = (target(id), id.to_owned(), String::new(), serde_json::Value::Null);
             let delivery = Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 };
@@ -122,9 +124,9 @@ mod tests {
             let mut statement = db.prepare("SELECT id FROM outbox ORDER BY seq").unwrap();
             statement.query_map([], |row| row.get(0)).unwrap().map(rusqlite::Result::unwrap).collect()
         };
-        tidy(&db, KEEP_FOR + 5).unwrap();
+        prune(&db, KEEP_FOR + 5).unwrap();
         assert_eq!(known(), ["sent", "dead", "unknown", "waits"]);
-        tidy(&db, KEEP_FOR + 6).unwrap();
+        prune(&db, KEEP_FOR + 6).unwrap();
         assert_eq!(known(), ["unknown", "waits"]);
     }
 }

@@ -12,10 +12,10 @@ use rustix::{
 };
 use tracing::{info, warn};
 
-use crate::{disk, volume};
+use crate::{disk, disk_space};
 
 /// Size of the reserve in bytes.
-pub(crate) const SIZE: u64 = 16 * 1024 * 1024;
+pub(crate) const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Reserve of a state directory.
 #[derive(Debug)]
@@ -29,33 +29,33 @@ enum State {
     /// Does not exist, as far as this process knows.
     Missing,
     /// Exists.
-    Kept,
+    Present,
     /// The file system does not support preallocation.
-    Impossible,
+    Unsupported,
 }
 
 impl Reserve {
     /// Creates a handle; the file itself is created in the background.
-    pub(crate) fn at(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, state: Mutex::new(State::Missing) }
     }
 
     /// Creates the file if it is missing and enough space is free.
-    pub(crate) fn keep(&self, room: &volume::Room) {
+    pub(crate) fn ensure(&self, room: &disk_space::DiskSpace) {
         let mut state = self.state();
-        if *state != State::Missing || !room.has_to_spare(SIZE) {
+        if *state != State::Missing || !room.can_spare(RESERVE_BYTES) {
             return;
         }
         *state = match self.make() {
-            Ok(()) => State::Kept,
+            Ok(()) => State::Present,
             Err(Errno::NOSPC) => {
                 self.remove();
                 State::Missing
             }
             Err(reason) => {
-                info!(path = %self.path.display(), %reason, "no room can be kept for a full disk");
+                info!(path = %self.path.display(), %reason, "cannot reserve disk space for active runs");
                 self.remove();
-                State::Impossible
+                State::Unsupported
             }
         };
     }
@@ -66,7 +66,7 @@ impl Reserve {
         // The file may have been created by an earlier process.
         let is_released = self.remove();
         if is_released {
-            warn!(path = %self.path.display(), "the disk is full; the room that was kept for runs at work is used now");
+            warn!(path = %self.path.display(), "disk full; releasing the space reserved for active runs");
             *state = State::Missing;
         }
         is_released
@@ -75,7 +75,7 @@ impl Reserve {
     fn make(&self) -> Result<(), Errno> {
         let wrong = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let file = disk::private().write(true).create(true).truncate(false).open(&self.path).map_err(wrong)?;
-        fallocate(&file, FallocateFlags::empty(), 0, SIZE)
+        fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES)
     }
 
     fn remove(&self) -> bool {
@@ -97,17 +97,17 @@ mod tests {
     fn the_reserve_takes_real_room_and_comes_back_when_there_is_some() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reserve.bin");
-        let reserve = Reserve::at(path.clone());
+        let reserve = Reserve::new(path.clone());
         assert!(!reserve.release());
-        let room = |free: u64| volume::Room::measured(move || Ok(volume::Space { free, size: u64::MAX }));
-        let (scarce, ample) = (room(SIZE), room(u64::MAX));
-        reserve.keep(&scarce);
+        let room = |free: u64| disk_space::DiskSpace::measured(move || Ok(disk_space::Space { free, size: u64::MAX }));
+        let (scarce, ample) = (room(RESERVE_BYTES), room(u64::MAX));
+        reserve.ensure(&scarce);
         assert!(!path.exists());
-        reserve.keep(&ample);
+        reserve.ensure(&ample);
         let made = fs::metadata(&path).unwrap();
-        assert!(made.len() == SIZE && made.blocks() * 512 >= SIZE);
+        assert!(made.len() == RESERVE_BYTES && made.blocks() * 512 >= RESERVE_BYTES);
         assert!(reserve.release() && !path.exists());
-        reserve.keep(&ample);
-        assert!(Reserve::at(path).release(), "of a process before");
+        reserve.ensure(&ample);
+        assert!(Reserve::new(path).release(), "of a process before");
     }
 }

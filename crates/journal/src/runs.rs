@@ -6,16 +6,16 @@ use std::collections::{HashMap, HashSet};
 
 use homard_proto::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey, message::Message, message::ToolResult};
 use homard_store::{
-    AbortReason, Accept, Attempt, Ended, Input, Look, Options, ProcessEnd, Rec, RunRow, RunState, ToolClass, ToolRow,
-    Unfinished, Verdict, recovery::assistant,
+    AbortReason, Accept, Attempt, EndRecord, Input, Options, ProcessEnd, Rec, RunQuery, RunRow, RunState, ToolClass,
+    ToolRow, UnfinishedRun, Verdict, recovery::assistant,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    db::{self, json, named, parsed},
+    db::{self, id_column, json, json_column},
     outbox,
-    spend::Tally,
+    usage::UsageTally,
 };
 
 type Result<T> = rusqlite::Result<T>;
@@ -28,53 +28,53 @@ pub(crate) const KEEP_FOR: u64 = 24 * 60 * 60 * 1000;
 pub(crate) const KEEP_RUNS: u32 = 100_000;
 
 /// Maximum number of rows deleted at once, because commits wait meanwhile.
-pub(crate) const BITE: i64 = 1000;
+pub(crate) const MAX_PRUNED_ROWS: i64 = 1000;
 
 /// State of a batch while its records are checked.
 #[derive(Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct BatchRuns {
     /// Runs whose [`Accept`] was refused in this batch.
     refused: HashSet<RunId>,
     /// Reason for refusing new runs, if the disk is low on space.
-    shut: Option<String>,
-    /// True if a message was refused for that reason.
-    pub(crate) turned_away: bool,
+    refusal: Option<String>,
+    /// True if a message was refused because the disk is low on space.
+    pub(crate) has_refused: bool,
     /// Token usage of the runs that ended in this batch.
-    pub(crate) tally: Tally,
+    pub(crate) tally: UsageTally,
     /// Epoch of the writing process.
     epoch: i64,
 }
 
-impl Door {
+impl BatchRuns {
     /// Creates the state of a batch. `tally` contains the number of the last end.
-    pub(crate) fn new(shut: Option<String>, tally: &Tally, epoch: i64) -> Self {
-        Self { shut, tally: tally.next(), epoch, ..Self::default() }
+    pub(crate) fn new(shut: Option<String>, tally: &UsageTally, epoch: i64) -> Self {
+        Self { refusal: shut, tally: tally.next(), epoch, ..Self::default() }
     }
 }
 
 /// Data of a message that only an unfinished run needs.
 #[derive(Serialize, Deserialize)]
-struct Asked {
+struct PendingRequest {
     message: Message,
     options: Options,
 }
 
 /// Applies a record to the run tables and returns its verdict. Records with any verdict other than [`Verdict::Stored`]
 /// must not be applied elsewhere.
-pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdict> {
+pub(crate) fn apply(db: &Connection, rec: &Rec, door: &mut BatchRuns) -> Result<Verdict> {
     let Some(run) = rec.run() else { return Ok(Verdict::Stored) };
     if door.refused.contains(run) {
         return Ok(Verdict::Skipped);
     }
     let stored = match rec {
-        Rec::Accept(accept) => return take_in(db, accept, door),
+        Rec::Accept(accept) => return store_accept(db, accept, door),
         Rec::Start(start) => {
             let sql = "UPDATE run SET st = 'running', session_id = ?2, attempts = attempts + 1,
                        started_at = coalesce(started_at, ?3),
                        taken_up = iif(started_at IS NULL, NULL, json_insert(coalesce(taken_up, '[]'), '$[#]', ?3)),
                        epochs = iif(epochs IS NULL, ?4, epochs || ' ' || ?4)
                        WHERE run_id = ?1 AND st <> 'ended'";
-            change(db, sql, params![run.as_str(), start.header.id.as_str(), start.at, door.epoch])?
+            execute(db, sql, params![run.as_str(), start.header.id.as_str(), start.at, door.epoch])?
         }
         Rec::Input(input) => {
             // The message of a held run that was released is entered once more.
@@ -83,33 +83,33 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
                        hold = iif(hold ->> 'releasedAt' IS NULL, hold, json_set(hold, '$.isReentered', json('true')))
                        WHERE run_id = ?1 AND st <> 'ended'";
             let own = input.entries.last().map(|entry| entry.id.as_str());
-            change(db, sql, params![run.as_str(), own])? && absorb(db, input)?
+            execute(db, sql, params![run.as_str(), own])? && absorb(db, input)?
         }
         Rec::ToolIntent { call, class, .. } => is_open(db, run)? && add_tool(db, run, call, (*class, None))?,
-        Rec::ToolDone { result, .. } => is_open(db, run)? && answer(db, run, result)?,
+        Rec::ToolDone { result, .. } => is_open(db, run)? && store_result(db, run, result)?,
         Rec::Abort { reason, .. } => {
             let sql = "UPDATE run SET aborted = coalesce(aborted, ?2) WHERE run_id = ?1 AND st <> 'ended'";
-            change(db, sql, params![run.as_str(), json(reason)?])?
+            execute(db, sql, params![run.as_str(), json(reason)?])?
         }
         Rec::Hold { at, .. } => {
             let sql =
                 "UPDATE run SET st = 'held', hold = json_object('heldAt', ?2) WHERE run_id = ?1 AND st = 'running'";
-            change(db, sql, params![run.as_str(), at])? && {
-                change(db, "DELETE FROM tool WHERE run_id = ?1", [run.as_str()])?;
+            execute(db, sql, params![run.as_str(), at])? && {
+                execute(db, "DELETE FROM tool WHERE run_id = ?1", [run.as_str()])?;
                 true
             }
         }
         Rec::Release { at, .. } => {
             let sql = "UPDATE run SET st = 'accepted', hold = json_set(hold, '$.releasedAt', ?2)
                        WHERE run_id = ?1 AND st = 'held'";
-            change(db, sql, params![run.as_str(), at])?
+            execute(db, sql, params![run.as_str(), at])?
         }
         Rec::Terminal { ended, .. } => end(db, run, ended, &mut door.tally)?,
         // The calls of earlier assistant messages have results, and a model may reuse their ids.
         Rec::Entry { entry, .. } if assistant(entry).is_some() => {
             let is_open = is_open(db, run)?;
             if is_open {
-                change(db, "DELETE FROM tool WHERE run_id = ?1", [run.as_str()])?;
+                execute(db, "DELETE FROM tool WHERE run_id = ?1", [run.as_str()])?;
             }
             is_open
         }
@@ -121,7 +121,7 @@ pub(crate) fn judge(db: &Connection, rec: &Rec, door: &mut Door) -> Result<Verdi
 }
 
 /// Executes a statement; returns true if it changed a row.
-fn change(db: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<bool> {
+fn execute(db: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<bool> {
     Ok(db.prepare_cached(sql)?.execute(values)? > 0)
 }
 
@@ -129,14 +129,14 @@ fn is_open(db: &Connection, run: &RunId) -> Result<bool> {
     db.prepare_cached("SELECT 1 FROM run WHERE run_id = ?1 AND st <> 'ended'")?.exists([run.as_str()])
 }
 
-fn take_in(db: &Connection, accept: &Accept, door: &mut Door) -> Result<Verdict> {
-    if let Some(why) = &door.shut {
+fn store_accept(db: &Connection, accept: &Accept, door: &mut BatchRuns) -> Result<Verdict> {
+    if let Some(why) = &door.refusal {
         let known = known(db, accept)?;
         door.refused.insert(accept.run.clone());
-        door.turned_away |= known.is_none();
+        door.has_refused |= known.is_none();
         return Ok(known.unwrap_or_else(|| Verdict::Full(why.clone())));
     }
-    let asked = Asked { message: accept.message.clone(), options: accept.options.clone() };
+    let asked = PendingRequest { message: accept.message.clone(), options: accept.options.clone() };
     let sql = "INSERT OR IGNORE INTO run(run_id, principal, method, fingerprint, skey, accepted_at, asked, origin, st)
                VALUES (:run, :principal, :method, :fingerprint, :key, :at, :asked, :origin, 'accepted')";
     let values = named_params! {
@@ -170,7 +170,7 @@ fn absorb(db: &Connection, input: &Input) -> Result<bool> {
     for guest in &input.absorbs {
         let sql = "UPDATE run SET st = 'absorbed', absorbed_by = ?2, session_id = ?3,
                    started_at = (SELECT started_at FROM run WHERE run_id = ?2) WHERE run_id = ?1 AND run_id <> ?2 AND st = 'accepted'";
-        change(db, sql, [guest.as_str(), input.run.as_str(), input.session.as_str()])?;
+        execute(db, sql, [guest.as_str(), input.run.as_str(), input.session.as_str()])?;
     }
     Ok(true)
 }
@@ -179,35 +179,36 @@ fn add_tool(db: &Connection, run: &RunId, call: &CallId, row: (ToolClass, Option
     let sql = "INSERT INTO tool(run_id, n, call_id, class, result)
                SELECT ?1, coalesce(max(n) + 1, 0), ?2, ?3, ?4 FROM tool WHERE run_id = ?1";
     let result = row.1.map(json).transpose()?;
-    change(db, sql, params![run.as_str(), call.as_str(), json(&row.0)?, result])
+    execute(db, sql, params![run.as_str(), call.as_str(), json(&row.0)?, result])
 }
 
-/// Stores a tool result for the last open call with its id, because a model may reuse an id.
-fn answer(db: &Connection, run: &RunId, result: &ToolResult) -> Result<bool> {
+/// Stores a tool result with the last call of its id that has no result yet, because a model may reuse an id. If there
+/// is no such call, adds one. Returns true if the record counts as stored; a result with an invalid id is ignored.
+fn store_result(db: &Connection, run: &RunId, result: &ToolResult) -> Result<bool> {
     let Ok(call) = CallId::parse(&result.tool_call_id) else { return Ok(true) };
     let sql = "UPDATE tool SET result = ?3 WHERE run_id = ?1 AND n =
                (SELECT max(n) FROM tool WHERE run_id = ?1 AND call_id = ?2 AND result IS NULL)";
-    let open = change(db, sql, params![run.as_str(), call.as_str(), json(result)?])?;
+    let open = execute(db, sql, params![run.as_str(), call.as_str(), json(result)?])?;
     if open { Ok(true) } else { add_tool(db, run, &call, (ToolClass::Read, Some(result))) }
 }
 
-fn end(db: &Connection, run: &RunId, ended: &Ended, tally: &mut Tally) -> Result<bool> {
+fn end(db: &Connection, run: &RunId, ended: &EndRecord, tally: &mut UsageTally) -> Result<bool> {
     let (text, at, number) = (json(ended)?, ended.ended_at, tally.last + 1);
     let sql =
         "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, end_no = ?4, asked = NULL WHERE run_id = ?1 AND st <> 'ended'
          RETURNING skey, session_id";
     let place = |row: &Row<'_>| -> Result<_> {
-        let key = SessionKey::parse(&row.get::<_, String>(0)?, &AgentId::main()).map_err(db::nonsense)?;
-        Ok((key, named(row, "session_id", SessionId::parse)?))
+        let key = SessionKey::parse(&row.get::<_, String>(0)?, &AgentId::main()).map_err(db::invalid_value)?;
+        Ok((key, id_column(row, "session_id", SessionId::parse)?))
     };
     let values = params![run.as_str(), text, at, number];
     let Some((key, session)) = db.prepare_cached(sql)?.query_row(values, place).optional()? else { return Ok(false) };
     tally.add(&key, session.as_ref(), ended);
     let guests = "UPDATE run SET st = 'ended', ended = ?2, ended_at = ?3, asked = NULL
                   WHERE absorbed_by = ?1 AND st <> 'ended'";
-    change(db, guests, params![run.as_str(), text, at])?;
+    execute(db, guests, params![run.as_str(), text, at])?;
     let tools = "DELETE FROM tool WHERE run_id = ?1 OR run_id IN (SELECT run_id FROM run WHERE absorbed_by = ?1)";
-    change(db, tools, [run.as_str()])?;
+    execute(db, tools, [run.as_str()])?;
     Ok(true)
 }
 
@@ -216,7 +217,7 @@ pub(crate) fn row(db: &Connection, run: &RunId) -> Result<Option<RunRow>> {
 }
 
 /// Returns stored runs, newest first.
-pub(crate) fn look(db: &Connection, look: &Look) -> Result<Vec<RunRow>> {
+pub(crate) fn list(db: &Connection, look: &RunQuery) -> Result<Vec<RunRow>> {
     let sql =
         "SELECT * FROM run WHERE seq < coalesce((SELECT seq FROM run WHERE run_id = ?1), iif(?1 IS NULL, 9e18, 0))
                AND (?2 IS NULL OR skey = ?2) ORDER BY seq DESC LIMIT ?3";
@@ -230,16 +231,16 @@ pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
     let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL
                AND (origin ->> 'event' = ?1 OR substr(origin ->> 'event', 1, length(?1) + 2) = ?1 || '#[')
                ORDER BY seq DESC LIMIT 1";
-    let found = db.prepare_cached(sql)?.query_row([event], |row| named(row, "run_id", RunId::parse)).optional()?;
+    let found = db.prepare_cached(sql)?.query_row([event], |row| id_column(row, "run_id", RunId::parse)).optional()?;
     Ok(found.flatten())
 }
 
 /// Returns the token usage of the runs that ended after this end number.
-pub(crate) fn ended_after(db: &Connection, number: i64) -> Result<Tally> {
+pub(crate) fn ended_after(db: &Connection, number: i64) -> Result<UsageTally> {
     let sql = "SELECT * FROM run WHERE seq >= ?1 AND end_no > ?2 ORDER BY end_no";
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(params![first_open(db)?, number])?;
-    let mut tally = Tally::after(number);
+    let mut tally = UsageTally::after(number);
     while let Some(row) = rows.next()? {
         let number = row.get("end_no")?;
         if let RunRow { key, session, state: RunState::Ended(ended), .. } = decode(row)? {
@@ -255,37 +256,37 @@ fn decode(row: &Row<'_>) -> Result<RunRow> {
     let state = match must("st")?.as_str() {
         "accepted" => RunState::Accepted,
         "running" => RunState::Running,
-        "absorbed" => RunState::Absorbed(named(row, "absorbed_by", RunId::parse)?.ok_or_else(db::missing)?),
+        "absorbed" => RunState::Absorbed(id_column(row, "absorbed_by", RunId::parse)?.ok_or_else(db::unexpected_null)?),
         "held" => RunState::Held,
-        _ => RunState::Ended(Box::new(parsed(row, "ended")?.ok_or_else(db::missing)?)),
+        _ => RunState::Ended(Box::new(json_column(row, "ended")?.ok_or_else(db::unexpected_null)?)),
     };
     Ok(RunRow {
-        run: RunId::parse(&must("run_id")?).map_err(db::nonsense)?,
+        run: RunId::parse(&must("run_id")?).map_err(db::invalid_value)?,
         principal: must("principal")?,
         method: must("method")?,
         fingerprint: must("fingerprint")?,
-        origin: parsed(row, "origin")?,
-        key: SessionKey::parse(&must("skey")?, &AgentId::main()).map_err(db::nonsense)?,
-        session: named(row, "session_id", SessionId::parse)?,
+        origin: json_column(row, "origin")?,
+        key: SessionKey::parse(&must("skey")?, &AgentId::main()).map_err(db::invalid_value)?,
+        session: id_column(row, "session_id", SessionId::parse)?,
         accepted_at: row.get("accepted_at")?,
         started_at: row.get("started_at")?,
-        taken_up: parsed(row, "taken_up")?.unwrap_or_default(),
-        host: named(row, "absorbed_by", RunId::parse)?,
-        hold: parsed(row, "hold")?,
+        resumed_at: json_column(row, "taken_up")?.unwrap_or_default(),
+        host: id_column(row, "absorbed_by", RunId::parse)?,
+        hold: json_column(row, "hold")?,
         state,
     })
 }
 
 /// An unfinished run and the entry id of its own message.
-pub(crate) type Open = (Unfinished, Option<EntryId>);
+pub(crate) type OpenRun = (UnfinishedRun, Option<EntryId>);
 
 /// Returns the unfinished runs in the order of acceptance, without their transcript entries.
-pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
+pub(crate) fn unfinished(db: &Connection) -> Result<Vec<OpenRun>> {
     let sql = "SELECT * FROM run WHERE seq >= ?1 AND st IN ('accepted', 'running', 'held') ORDER BY seq";
     let mut statement = db.prepare_cached(sql)?;
     let processes = processes(db)?;
     let open = statement.query_map([first_open(db)?], |row| {
-        let Asked { message, options } = parsed(row, "asked")?.ok_or_else(db::missing)?;
+        let PendingRequest { message, options } = json_column(row, "asked")?.ok_or_else(db::unexpected_null)?;
         let known = decode(row)?;
         let accept = Accept {
             run: known.run.clone(),
@@ -298,12 +299,21 @@ pub(crate) fn unfinished(db: &Connection) -> Result<Vec<Open>> {
             origin: known.origin.clone(),
             at: known.accepted_at,
         };
-        let aborted: Option<AbortReason> = parsed(row, "aborted")?;
+        let aborted: Option<AbortReason> = json_column(row, "aborted")?;
         let (attempts, tools) = (attempts(row, &known, &processes)?, tools(db, &known.run)?);
-        let guests = guests(db, &known.run)?;
+        let guests = absorbed_runs(db, &known.run)?;
         let posted = outbox::of_run(db, &known.run)?;
-        let found = Unfinished { row: known, accept, attempts, aborted, entries: Vec::new(), tools, guests, posted };
-        Ok((found, named(row, "input_entry", EntryId::parse)?))
+        let found = UnfinishedRun {
+            row: known,
+            accept,
+            attempts,
+            aborted,
+            entries: Vec::new(),
+            tools,
+            absorbed: guests,
+            deliveries: posted,
+        };
+        Ok((found, id_column(row, "input_entry", EntryId::parse)?))
     })?;
     open.collect()
 }
@@ -328,7 +338,7 @@ fn attempts(row: &Row<'_>, known: &RunRow, processes: &HashMap<i64, ProcessEnd>)
     let epochs: Option<String> = row.get("epochs")?;
     let epochs: Vec<i64> =
         epochs.iter().flat_map(|all| all.split(' ')).filter_map(|epoch| epoch.parse().ok()).collect();
-    let starts: Vec<_> = known.started_at.into_iter().chain(known.taken_up.iter().copied()).collect();
+    let starts: Vec<_> = known.started_at.into_iter().chain(known.resumed_at.iter().copied()).collect();
     let noted = starts.into_iter().rev().zip(epochs.into_iter().rev());
     let mut attempts: Vec<_> = noted
         .map(|(started_at, epoch)| {
@@ -340,7 +350,7 @@ fn attempts(row: &Row<'_>, known: &RunRow, processes: &HashMap<i64, ProcessEnd>)
     Ok(attempts)
 }
 
-fn guests(db: &Connection, run: &RunId) -> Result<Vec<RunRow>> {
+fn absorbed_runs(db: &Connection, run: &RunId) -> Result<Vec<RunRow>> {
     let mut statement =
         db.prepare_cached("SELECT * FROM run WHERE absorbed_by = ?1 AND st = 'absorbed' ORDER BY seq")?;
     statement.query_map([run.as_str()], decode)?.collect()
@@ -349,9 +359,9 @@ fn guests(db: &Connection, run: &RunId) -> Result<Vec<RunRow>> {
 fn tools(db: &Connection, run: &RunId) -> Result<Vec<ToolRow>> {
     let mut statement = db.prepare_cached("SELECT * FROM tool WHERE run_id = ?1 ORDER BY n")?;
     let rows = statement.query_map([run.as_str()], |row| {
-        let call = named(row, "call_id", CallId::parse)?.ok_or_else(db::missing)?;
-        let class = parsed(row, "class")?.ok_or_else(db::missing)?;
-        Ok(ToolRow { call, class, result: parsed(row, "result")? })
+        let call = id_column(row, "call_id", CallId::parse)?.ok_or_else(db::unexpected_null)?;
+        let class = json_column(row, "class")?.ok_or_else(db::unexpected_null)?;
+        Ok(ToolRow { call, class, result: json_column(row, "result")? })
     })?;
     rows.collect()
 }
@@ -363,7 +373,7 @@ fn first_open(db: &Connection) -> Result<i64> {
 }
 
 /// Updates `first_open` and deletes a limited number of old runs.
-pub(crate) fn tidy(db: &Connection, keep: u32, now_ms: u64) -> Result<()> {
+pub(crate) fn prune(db: &Connection, keep: u32, now_ms: u64) -> Result<()> {
     let before = first_open(db)?;
     let sql = "SELECT coalesce((SELECT seq FROM run WHERE seq >= ?1 AND st <> 'ended' ORDER BY seq LIMIT 1),
                                (SELECT max(seq) FROM run), 0)";
@@ -375,7 +385,7 @@ pub(crate) fn tidy(db: &Connection, keep: u32, now_ms: u64) -> Result<()> {
     let sql = "DELETE FROM run WHERE seq IN (SELECT seq FROM
                    (SELECT * FROM run WHERE seq <= (SELECT max(seq) FROM run) - ?1 ORDER BY seq LIMIT ?3)
                WHERE st = 'ended' AND ended_at < ?2)";
-    change(db, sql, params![keep, now_ms.saturating_sub(KEEP_FOR), BITE])?;
+    execute(db, sql, params![keep, now_ms.saturating_sub(KEEP_FOR), MAX_PRUNED_ROWS])?;
     Ok(())
 }
 
@@ -387,9 +397,9 @@ mod tests {
     #[test]
     fn old_runs_are_forgotten_in_bites_but_not_the_newest_nor_the_open() {
         let state = tempfile::tempdir().unwrap();
-        let db = db::open(&crate::layout::Layout::create(state.path()).unwrap()).unwrap();
+        let db = db::open(&crate::layout::StateLayout::create(state.path()).unwrap()).unwrap();
         let kept = i64::from(KEEP_RUNS);
-        let count = kept + 2 * BITE;
+        let count = kept + 2 * MAX_PRUNED_ROWS;
         let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
                    INSERT INTO run(run_id, principal, method, fingerprint, skey, accepted_at, st, ended_at)
                    SELECT 'r' || i, '', '', '', '', i, iif(i = 7, 'running', 'ended'), i FROM n";
@@ -397,13 +407,13 @@ mod tests {
         let left = || -> (i64, i64) {
             db.query_row("SELECT count(*), min(seq) FROM run", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
         };
-        tidy(&db, KEEP_RUNS, KEEP_FOR).unwrap();
+        prune(&db, KEEP_RUNS, KEEP_FOR).unwrap();
         assert_eq!(left(), (count, 1), "all are young");
         let later = KEEP_FOR + u64::try_from(count).unwrap() + 1;
-        tidy(&db, KEEP_RUNS, later).unwrap();
-        assert_eq!(left(), (count - BITE + 1, 7));
+        prune(&db, KEEP_RUNS, later).unwrap();
+        assert_eq!(left(), (count - MAX_PRUNED_ROWS + 1, 7));
         for _ in 0..4 {
-            tidy(&db, KEEP_RUNS, later).unwrap();
+            prune(&db, KEEP_RUNS, later).unwrap();
         }
         assert_eq!(left(), (kept + 1, 7));
         assert_eq!(first_open(&db).unwrap(), 7);

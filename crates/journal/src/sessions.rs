@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     db::{self, json},
-    index::Index,
+    index::SessionIndex,
 };
 
 type Result<T> = rusqlite::Result<T>;
@@ -24,7 +24,7 @@ pub(crate) fn remove(db: &Connection, key: &SessionKey) -> Result<()> {
 }
 
 /// Stores a session record, or its deletion, in `redo`.
-pub(crate) fn note_late(db: &Connection, row: i64, key: &SessionKey, record: Option<&Record>) -> Result<()> {
+pub(crate) fn store_pending_record(db: &Connection, row: i64, key: &SessionKey, record: Option<&Record>) -> Result<()> {
     let record = record.map(json).transpose()?.unwrap_or_default();
     let sql = "INSERT INTO redo(seq, agent, name, off, skey, line) VALUES (?1, '', '', 0, ?2, ?3)";
     db.prepare_cached(sql)?.execute(params![row, key.as_str(), record.as_bytes()])?;
@@ -32,14 +32,14 @@ pub(crate) fn note_late(db: &Connection, row: i64, key: &SessionKey, record: Opt
 }
 
 /// Moves session records from `redo` to their own table.
-pub(crate) fn land(db: &Connection) -> Result<()> {
+pub(crate) fn move_pending_records(db: &Connection) -> Result<()> {
     let mut statement = db.prepare("SELECT skey, line FROM redo WHERE skey IS NOT NULL ORDER BY seq")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let key = SessionKey::parse(row.get_ref(0)?.as_str()?, &AgentId::main()).map_err(db::nonsense)?;
+        let key = SessionKey::parse(row.get_ref(0)?.as_str()?, &AgentId::main()).map_err(db::invalid_value)?;
         match row.get_ref(1)?.as_blob()? {
             b"" => remove(db, &key)?,
-            record => put(db, &key, &serde_json::from_slice(record).map_err(db::nonsense)?)?,
+            record => put(db, &key, &serde_json::from_slice(record).map_err(db::invalid_value)?)?,
         }
     }
     db.execute("DELETE FROM redo WHERE skey IS NOT NULL", [])?;
@@ -47,26 +47,26 @@ pub(crate) fn land(db: &Connection) -> Result<()> {
 }
 
 /// Returns all records, and the members of `sessions.json` that could not be parsed.
-pub(crate) fn all(db: &Connection) -> Result<Index> {
-    let mut index = Index::default();
+pub(crate) fn all(db: &Connection) -> Result<SessionIndex> {
+    let mut index = SessionIndex::default();
     let mut statement = db.prepare("SELECT skey, record FROM sess")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let key = SessionKey::parse(row.get_ref(0)?.as_str()?, &AgentId::main()).map_err(db::nonsense)?;
-        let record: Record = serde_json::from_str(row.get_ref(1)?.as_str()?).map_err(db::nonsense)?;
-        index.learn(key, record);
+        let key = SessionKey::parse(row.get_ref(0)?.as_str()?, &AgentId::main()).map_err(db::invalid_value)?;
+        let record: Record = serde_json::from_str(row.get_ref(1)?.as_str()?).map_err(db::invalid_value)?;
+        index.insert(key, record);
     }
     let mut statement = db.prepare("SELECT agent, name, value FROM strange")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let value = RawValue::from_string(row.get(2)?).map_err(db::nonsense)?;
-        index.keep(&AgentId::normalize(row.get_ref(0)?.as_str()?), row.get(1)?, value);
+        let value = RawValue::from_string(row.get(2)?).map_err(db::invalid_value)?;
+        index.insert_unparsed(&AgentId::normalize(row.get_ref(0)?.as_str()?), row.get(1)?, value);
     }
     Ok(index)
 }
 
 /// Stores the members of an agent's `sessions.json` that cannot be parsed.
-pub(crate) fn put_strange<'a>(
+pub(crate) fn store_unparsed<'a>(
     db: &Connection,
     agent: &AgentId,
     values: impl Iterator<Item = (&'a String, &'a Box<RawValue>)>,

@@ -18,7 +18,7 @@ use crate::migrate;
 
 /// A parsed transcript.
 #[derive(Debug, Default)]
-pub(crate) struct Reading<'a> {
+pub(crate) struct ParsedTranscript<'a> {
     /// Valid entries, in file order.
     pub(crate) entries: Vec<Entry>,
     /// Lines of the repaired file: every line that is kept, the header first.
@@ -28,25 +28,25 @@ pub(crate) struct Reading<'a> {
     /// True if lines written by an older version had to be migrated.
     pub(crate) is_old: bool,
     /// How the file ends.
-    pub(crate) end: End,
+    pub(crate) end: TranscriptTail,
 }
 
 /// How a transcript ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum End {
+pub(crate) enum TranscriptTail {
     /// With a complete line.
     #[default]
     Whole,
     /// With a complete line that lacks only its line break.
-    Unbroken,
+    NoLineBreak,
     /// With a partial line, which was never acknowledged and is ignored. Contains the end of the last complete line.
     Torn(usize),
 }
 
-impl Reading<'_> {
+impl ParsedTranscript<'_> {
     /// True if lines can be appended to the file as it is.
-    pub(crate) fn is_sound(&self) -> bool {
-        !self.must_be_rewritten() && self.end == End::Whole
+    pub(crate) fn is_intact(&self) -> bool {
+        !self.must_be_rewritten() && self.end == TranscriptTail::Whole
     }
 
     /// True if the file has to be rewritten before lines are appended.
@@ -60,19 +60,19 @@ impl Reading<'_> {
     }
 
     /// Returns the content of the repaired file.
-    pub(crate) fn sound_text(&self) -> Vec<u8> {
+    pub(crate) fn repaired_text(&self) -> Vec<u8> {
         self.lines.iter().flat_map(|line| line.iter().chain(b"\n")).copied().collect()
     }
 }
 
 /// Parses a transcript. Damaged lines yield no entries; lines that only this version does not know stay in the file.
-pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> Reading<'a> {
+pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> ParsedTranscript<'a> {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let (mut text, rest) = bytes.split_at(whole);
-    let mut reader = Reader::default();
+    let mut reader = TranscriptParser::default();
     if !rest.is_empty() {
         let is_whole = matches!(serde_json::from_slice(rest), Ok(Value::Object(_)));
-        reader.found.end = if is_whole { End::Unbroken } else { End::Torn(whole) };
+        reader.found.end = if is_whole { TranscriptTail::NoLineBreak } else { TranscriptTail::Torn(whole) };
         text = if is_whole { bytes } else { text };
     }
     let mut lines = text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).peekable();
@@ -92,8 +92,8 @@ pub(crate) fn read<'a>(bytes: &'a [u8], session: &SessionId) -> Reading<'a> {
 }
 
 #[derive(Default)]
-struct Reader<'a> {
-    found: Reading<'a>,
+struct TranscriptParser<'a> {
+    found: ParsedTranscript<'a>,
     /// Version in the header; `None` if there is none.
     version: Option<u64>,
     /// Ids of all lines so far, with a slot for the header, for versions that refer to line numbers.
@@ -108,7 +108,7 @@ struct Gap {
     adopted: HashMap<EntryId, Option<EntryId>>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TranscriptParser<'a> {
     fn take_header(&mut self, text: &'a [u8]) -> bool {
         let Ok(Value::Object(mut header)) = serde_json::from_slice(text) else { return false };
         if header.get("type").and_then(Value::as_str) != Some("session") {
@@ -219,7 +219,7 @@ mod tests {
         lines.iter().flat_map(|line| [line, "\n"]).collect::<String>().into_bytes()
     }
 
-    fn told(reading: &Reading<'_>) -> Vec<String> {
+    fn told(reading: &ParsedTranscript<'_>) -> Vec<String> {
         let name = |id: &Option<EntryId>| id.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         reading.entries.iter().map(|entry| format!("{}<{}", name(&entry.parent_id), entry.id)).collect()
     }
@@ -240,10 +240,10 @@ mod tests {
         ]);
         let reading = read(&bytes, &session());
         assert_eq!(told(&reading), ["-<a", "a<c", "c<d", "a<e"]);
-        assert_eq!((reading.damaged, reading.is_old, reading.end), (1, false, End::Whole));
-        let sound = reading.sound_text();
+        assert_eq!((reading.damaged, reading.is_old, reading.end), (1, false, TranscriptTail::Whole));
+        let sound = reading.repaired_text();
         let again = read(&sound, &session());
-        assert!(again.is_sound());
+        assert!(again.is_intact());
         assert_eq!(again.entries, reading.entries);
     }
 
@@ -252,10 +252,10 @@ mod tests {
         let bytes = file(&[&said("a", "null")]);
         let reading = read(&bytes, &session());
         assert_eq!((told(&reading), reading.damaged), (vec!["-<a".to_owned()], 1));
-        let sound = String::from_utf8(reading.sound_text()).unwrap();
+        let sound = String::from_utf8(reading.repaired_text()).unwrap();
         assert!(sound.starts_with(r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":""}"#), "{sound}");
-        assert!(read(b"", &session()).is_sound());
-        assert_eq!(read(b"{\"typ", &session()).end, End::Torn(0));
+        assert!(read(b"", &session()).is_intact());
+        assert_eq!(read(b"{\"typ", &session()).end, TranscriptTail::Torn(0));
     }
 
     #[test]
@@ -265,8 +265,8 @@ mod tests {
         let bytes = file(&[HEADER, strange, HEADER, &said("a", "null")]);
         let reading = read(&bytes, &session());
         assert_eq!(told(&reading), ["-<a"]);
-        assert!(reading.is_sound());
-        assert_eq!(reading.sound_text(), bytes);
+        assert!(reading.is_intact());
+        assert_eq!(reading.repaired_text(), bytes);
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         let bytes = file(&[HEADER, &said("a", "null"), orphan, &said("c", "null")]);
         let reading = read(&bytes, &session());
         assert_eq!(told(&reading), ["-<a", "a<b", "-<c"]);
-        assert!(reading.is_sound());
+        assert!(reading.is_intact());
     }
 
     #[test]
@@ -283,8 +283,8 @@ mod tests {
         let mut bytes = file(&[HEADER, &said("a", "null")]);
         bytes.pop();
         let reading = read(&bytes, &session());
-        assert_eq!((told(&reading), reading.end), (vec!["-<a".to_owned()], End::Unbroken));
+        assert_eq!((told(&reading), reading.end), (vec!["-<a".to_owned()], TranscriptTail::NoLineBreak));
         bytes.pop();
-        assert_eq!(read(&bytes, &session()).end, End::Torn(HEADER.len() + 1));
+        assert_eq!(read(&bytes, &session()).end, TranscriptTail::Torn(HEADER.len() + 1));
     }
 }

@@ -7,15 +7,15 @@
 //! Only the text is examined, never the disk: the files need not exist.
 
 /// Maximum number of images per text.
-const MOST: usize = 20;
+const MAX_IMAGES: usize = 20;
 
 /// Maximum length of a path in bytes; no system opens a longer one.
-const LONGEST: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Maximum nesting depth of brackets that are matched; keeps the search linear.
-const DEEPEST: usize = 8;
+const MAX_NESTING: usize = 8;
 
-const ENDINGS: [&str; 10] = [".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff", ".tif", ".heic", ".heif"];
+const EXTENSIONS: [&str; 10] = [".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff", ".tif", ".heic", ".heif"];
 
 /// Delimiters of an enclosed path. If both are equal, it is a quote that must not follow a word directly.
 const PAIRS: [(char, char); 11] = [
@@ -36,24 +36,24 @@ const PAIRS: [(char, char); 11] = [
 ///
 /// A path is absolute, relative or starts with `~/`; a `file://` URL is converted to a path.
 pub fn find(text: &str) -> Vec<String> {
-    let mut found = Found(Vec::new());
+    let mut found = FoundPaths(Vec::new());
     for line in text.lines() {
         scan(line, &mut found);
     }
     found.0
 }
 
-struct Found(Vec<String>);
+struct FoundPaths(Vec<String>);
 
-impl Found {
+impl FoundPaths {
     fn add(&mut self, path: String) {
-        if self.0.len() < MOST && path.len() <= LONGEST && !self.0.contains(&path) {
+        if self.0.len() < MAX_IMAGES && path.len() <= MAX_PATH_BYTES && !self.0.contains(&path) {
             self.0.push(path);
         }
     }
 }
 
-fn scan(line: &str, found: &mut Found) {
+fn scan(line: &str, found: &mut FoundPaths) {
     let mut rest = line;
     let mut before = ' ';
     while let Some(first) = rest.chars().next() {
@@ -68,7 +68,7 @@ fn scan(line: &str, found: &mut Found) {
 }
 
 /// Parses a tag that marks an image, where a bare name is enough. Returns its length.
-fn tag(rest: &str, found: &mut Found) -> Option<usize> {
+fn tag(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     let inner = inside(rest, '[', ']')?;
     let path = if let Some(media) = strip_start(inner, "media attached") {
         media.split_once(':')?.1
@@ -78,7 +78,7 @@ fn tag(rest: &str, found: &mut Found) -> Option<usize> {
     // The type and the origin may follow.
     let path = path.split('|').next().unwrap_or(path);
     let notes = path.match_indices('(').map(|(at, _)| &path[..at]);
-    let path = std::iter::once(path).chain(notes.rev()).map(str::trim).find(|path| is_picture(path));
+    let path = std::iter::once(path).chain(notes.rev()).map(str::trim).find(|path| has_image_extension(path));
     if let Some(path) = path.and_then(|path| if path.contains("://") { local(path) } else { Some(path.to_owned()) }) {
         found.add(path);
     }
@@ -86,7 +86,7 @@ fn tag(rest: &str, found: &mut Found) -> Option<usize> {
 }
 
 /// Parses a path between quotes or brackets. Returns the length of the whole if there is nothing else between them.
-fn enclosed(rest: &str, before: char, found: &mut Found) -> Option<usize> {
+fn enclosed(rest: &str, before: char, found: &mut FoundPaths) -> Option<usize> {
     let (open, close) = PAIRS.into_iter().find(|(open, _)| rest.starts_with(*open))?;
     // Otherwise it is an apostrophe or a closing quote.
     if open == close && before.is_alphanumeric() {
@@ -95,7 +95,7 @@ fn enclosed(rest: &str, before: char, found: &mut Found) -> Option<usize> {
     let inner = inside(rest, open, close)?;
     let path = inner.trim();
     let length = open.len_utf8() + inner.len() + close.len_utf8();
-    if !is_picture(path) || is_several(path) || path.starts_with("//") {
+    if !has_image_extension(path) || is_several(path) || path.starts_with("//") {
         return None;
     }
     if path.contains("://") {
@@ -115,7 +115,7 @@ fn enclosed(rest: &str, before: char, found: &mut Found) -> Option<usize> {
 }
 
 /// Parses a URL. Returns its length, so that the path of a remote one is not taken for a local one.
-fn url(rest: &str, found: &mut Found) -> Option<usize> {
+fn url(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     let is_scheme = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '-' | '.');
     let scheme = rest.find(|letter| !is_scheme(letter))?;
     if scheme == 0 || !rest[scheme..].starts_with("://") {
@@ -143,13 +143,13 @@ fn url(rest: &str, found: &mut Found) -> Option<usize> {
 }
 
 /// Parses a path without spaces. Returns the length of the word in any case.
-fn word(rest: &str, found: &mut Found) -> Option<usize> {
+fn word(rest: &str, found: &mut FoundPaths) -> Option<usize> {
     let word = &rest[..rest.find(is_delimiter).unwrap_or(rest.len())];
     let path = word.trim_end_matches(is_trailing);
     // Emphasis, and the sign that some clients put before files.
     let marked = path.trim_start_matches(['*', '_', '@', '!']);
     let path = if is_anchored(marked) { marked } else { path };
-    if is_picture(path) && path.contains('/') && !path.starts_with("//") {
+    if has_image_extension(path) && path.contains('/') && !path.starts_with("//") {
         found.add(path.to_owned());
     }
     (!word.is_empty()).then_some(word.len())
@@ -167,7 +167,7 @@ fn inside(rest: &str, open: char, close: char) -> Option<&str> {
         } else if letter == open {
             depth += 1;
         }
-        if depth > DEEPEST {
+        if depth > MAX_NESTING {
             return None;
         }
     }
@@ -179,7 +179,7 @@ fn local(url: &str) -> Option<String> {
     let path = strip_start(url, "file://")?;
     let path = strip_start(path, "localhost").unwrap_or(path);
     let path = decode(path)?;
-    (path.starts_with('/') && is_picture(&path)).then_some(path)
+    (path.starts_with('/') && has_image_extension(&path)).then_some(path)
 }
 
 fn decode(escaped: &str) -> Option<String> {
@@ -194,8 +194,8 @@ fn decode(escaped: &str) -> Option<String> {
 }
 
 /// True if it has an image extension and a name before that.
-fn is_picture(path: &str) -> bool {
-    let stem = ENDINGS.iter().find_map(|ending| {
+fn has_image_extension(path: &str) -> bool {
+    let stem = EXTENSIONS.iter().find_map(|ending| {
         let at = path.len().checked_sub(ending.len())?;
         path.get(at..)?.eq_ignore_ascii_case(ending).then(|| &path[..at])
     });
@@ -205,7 +205,7 @@ fn is_picture(path: &str) -> bool {
 /// True if it contains several paths, or words and a path.
 fn is_several(path: &str) -> bool {
     let words: Vec<_> = path.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '|')).collect();
-    let ends_early = words.iter().rev().skip(1).any(|word| is_picture(word.trim_end_matches(is_trailing)));
+    let ends_early = words.iter().rev().skip(1).any(|word| has_image_extension(word.trim_end_matches(is_trailing)));
     let starts_late = words.iter().skip(1).any(|word| is_anchored(word) || word.contains("://"));
     ends_early || starts_late
 }

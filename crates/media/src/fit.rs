@@ -14,22 +14,22 @@ use image::{
 };
 
 use crate::{
-    Picture,
-    kind::{Kind, Shown},
+    FittedImage,
+    kind::{FileFormat, SupportedFormat},
 };
 
 /// Maximum side length that is decoded, in pixels.
-const DECODED_SIDE: u32 = 20_000;
+const MAX_DECODED_SIDE: u32 = 20_000;
 
 /// Maximum memory for decoding, in bytes.
-const DECODED_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
 
 /// JPEG qualities that are tried until the result is small enough.
 const QUALITIES: [u8; 6] = [85, 75, 65, 55, 45, 40];
 
 /// Limits of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ImageLimits {
     /// Maximum side length in pixels.
     pub side: u32,
     /// Maximum size of the file in bytes.
@@ -37,7 +37,7 @@ pub struct Limits {
 }
 
 /// 2000 pixels, and 5 MiB as providers count them, in base64.
-impl Default for Limits {
+impl Default for ImageLimits {
     fn default() -> Self {
         Self { side: 2000, bytes: 5 * 1024 * 1024 / 4 * 3 }
     }
@@ -47,22 +47,22 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
     /// An image format that models do not accept.
-    #[error("{kind} pictures cannot be shown to a model; convert it to PNG or JPEG")]
-    Foreign {
+    #[error("{kind} pictures cannot be sent to a model; convert the file to PNG or JPEG")]
+    UnsupportedFormat {
         /// Common name of the format, such as `HEIC`.
         kind: &'static str,
     },
     /// Not an image, whatever its name says.
-    #[error("it is not a PNG, JPEG, GIF or WebP picture")]
+    #[error("not a PNG, JPEG, GIF or WebP picture")]
     Unknown,
     /// More pixels than are decoded.
-    #[error("it has too many pixels to be opened; scale it down first")]
+    #[error("the picture has too many pixels to be decoded; scale it down first")]
     Huge,
     /// It is truncated or damaged.
-    #[error("it is damaged; save it again")]
+    #[error("the picture is damaged; save it again")]
     Damaged(#[source] ImageError),
     /// No scaling made it small enough.
-    #[error("it cannot be made to fit {side} pixels and {bytes} bytes")]
+    #[error("the picture cannot be scaled down to {side} pixels and {bytes} bytes")]
     Unfit {
         /// Limit of the side length.
         side: u32,
@@ -75,34 +75,34 @@ pub enum FitError {
 /// frame.
 ///
 /// The aspect ratio is kept, and a scaled image is rotated upright. May compute for seconds.
-pub fn fit(bytes: Vec<u8>, limits: &Limits) -> Result<Picture, FitError> {
-    let shown = match Kind::of(&bytes) {
-        Kind::Shown(shown) => shown,
-        Kind::Foreign(kind) => return Err(FitError::Foreign { kind }),
-        Kind::Unknown => return Err(FitError::Unknown),
+pub fn fit(bytes: Vec<u8>, limits: &ImageLimits) -> Result<FittedImage, FitError> {
+    let shown = match FileFormat::of(&bytes) {
+        FileFormat::Supported(shown) => shown,
+        FileFormat::Unsupported(kind) => return Err(FitError::UnsupportedFormat { kind }),
+        FileFormat::Unknown => return Err(FitError::Unknown),
     };
     let (image, orientation) = decode(&bytes, shown).map_err(refuse)?;
     let (width, height) = (image.width(), image.height());
     if width.max(height) <= limits.side && bytes.len() <= limits.bytes {
-        return Ok(Picture { mime: shown.mime(), data: bytes, width, height, was_scaled: false });
+        return Ok(FittedImage { mime: shown.mime(), data: bytes, width, height, was_scaled: false });
     }
     scale(image, orientation, limits)
 }
 
-fn decode(bytes: &[u8], shown: Shown) -> ImageResult<(DynamicImage, Orientation)> {
+fn decode(bytes: &[u8], shown: SupportedFormat) -> ImageResult<(DynamicImage, Orientation)> {
     let mut limits = image::Limits::no_limits();
-    limits.max_image_width = Some(DECODED_SIDE);
-    limits.max_image_height = Some(DECODED_SIDE);
-    limits.max_alloc = Some(DECODED_BYTES);
+    limits.max_image_width = Some(MAX_DECODED_SIDE);
+    limits.max_image_height = Some(MAX_DECODED_SIDE);
+    limits.max_alloc = Some(MAX_DECODED_BYTES);
     let mut reader = ImageReader::with_format(Cursor::new(bytes), shown.format());
     reader.limits(limits.clone());
     let mut decoder = reader.into_decoder()?;
-    // The decoders account for their own memory; this is for their output.
+    // Reserves the memory of the decoded image; a decoder counts only its own memory.
     limits.reserve(decoder.total_bytes())?;
     if decoder.total_bytes() == 0 {
         return Err(ImageError::Parameter(ParameterError::from_kind(ParameterErrorKind::DimensionMismatch)));
     }
-    if shown == Shown::Webp {
+    if shown == SupportedFormat::Webp {
         hidden_frames(bytes).try_for_each(|pixels| limits.clone().reserve(pixels * 4))?;
     }
     decoder.set_limits(limits)?;
@@ -111,10 +111,10 @@ fn decode(bytes: &[u8], shown: Shown) -> ImageResult<(DynamicImage, Orientation)
     Ok((DynamicImage::from_decoder(decoder)?, orientation))
 }
 
-/// Returns the number of pixels that the lossy frames of a WebP declare.
+/// Returns for each lossy frame of a WebP the number of pixels that its header declares.
 ///
-/// Its decoder allocates memory for them before it compares them with the declared size of the whole image, which is
-/// the only one checked before.
+/// The decoder allocates memory for a frame before it compares the frame's size with the size of the whole image, and
+/// only the latter was checked against the limits.
 fn hidden_frames(webp: &[u8]) -> impl Iterator<Item = u64> {
     webp.windows(18).filter_map(|window| match window {
         [b'V', b'P', b'8', b' ', _, _, _, _, _, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1] => {
@@ -129,7 +129,7 @@ fn refuse(error: ImageError) -> FitError {
     if matches!(error, ImageError::Limits(_)) { FitError::Huge } else { FitError::Damaged(error) }
 }
 
-fn scale(image: DynamicImage, orientation: Orientation, limits: &Limits) -> Result<Picture, FitError> {
+fn scale(image: DynamicImage, orientation: Orientation, limits: &ImageLimits) -> Result<FittedImage, FitError> {
     let whole = (image.width(), image.height());
     let mut side = limits.side.min(whole.0.max(whole.1));
     // Smaller versions are made from the first one, which is small enough to be quick and allows the original to be
@@ -140,7 +140,7 @@ fn scale(image: DynamicImage, orientation: Orientation, limits: &Limits) -> Resu
         scaled.apply_orientation(orientation);
         let (width, height) = (scaled.width(), scaled.height());
         if let Some((mime, data)) = encode(scaled, limits.bytes).map_err(refuse)? {
-            return Ok(Picture { mime, data, width, height, was_scaled: true });
+            return Ok(FittedImage { mime, data, width, height, was_scaled: true });
         }
         side = side * 3 / 4;
     }
@@ -175,7 +175,7 @@ fn encode(image: DynamicImage, most: usize) -> ImageResult<Option<(&'static str,
             let mut png = Vec::new();
             image.write_to(&mut Cursor::new(&mut png), ImageFormat::Png)?;
             if png.len() <= most {
-                return Ok(Some((Shown::Png.mime(), png)));
+                return Ok(Some((SupportedFormat::Png.mime(), png)));
             }
         }
         on_white(&image)
@@ -186,7 +186,7 @@ fn encode(image: DynamicImage, most: usize) -> ImageResult<Option<(&'static str,
         let mut jpeg = Vec::new();
         JpegEncoder::new_with_quality(&mut jpeg, quality).encode_image(&colours)?;
         if jpeg.len() <= most {
-            return Ok(Some((Shown::Jpeg.mime(), jpeg)));
+            return Ok(Some((SupportedFormat::Jpeg.mime(), jpeg)));
         }
     }
     Ok(None)

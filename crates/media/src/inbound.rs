@@ -11,11 +11,11 @@ use std::{
 use tempfile::NamedTempFile;
 
 /// Maximum number of files in a folder; the oldest are removed.
-const FILES: usize = 200;
+const MAX_FILES: usize = 200;
 /// Folder of the files in the agent's workspace.
 const FOLDER: &str = "media/inbound";
 /// Maximum number of characters of a text file that are shown if the agent cannot open it.
-const SHOWN: usize = 20_000;
+const MAX_SHOWN_CHARS: usize = 20_000;
 
 /// Folder for the files of a sender or a session.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct InboundFolder {
     workspace: PathBuf,
     /// Path below the workspace.
     folder: String,
-    /// True if runs of the session can open files there.
+    /// True if runs of the session can open files in this folder.
     is_open: bool,
 }
 
@@ -56,19 +56,19 @@ impl InboundFolder {
 
     /// Stores a file and returns the note for the model, which names its path. If runs cannot open the folder, the note
     /// shows the beginning of a text file. The oldest files are removed; the second value is the error if that failed.
-    pub fn keep(&self, file: InboundFile<'_>) -> io::Result<(String, Option<io::Error>)> {
+    pub fn store(&self, file: InboundFile<'_>) -> io::Result<(String, Option<io::Error>)> {
         let InboundFile { bytes, mime, is_voice, .. } = file;
         let name = file_name(&file);
         let folder = self.put(bytes, &name)?;
-        let kept_all = make_room(&folder).err();
-        let kind = harmless(mime.filter(|mime| !mime.is_empty()).unwrap_or("file"));
+        let kept_all = remove_oldest(&folder).err();
+        let kind = sanitize(mime.filter(|mime| !mime.is_empty()).unwrap_or("file"));
         let voice = if is_voice { ", a voice message" } else { "" };
         let about = format!("{}/{name} ({kind}, {} bytes{voice})", self.folder, bytes.len());
         let note = match readable(bytes) {
             _ if self.is_open => format!("[media attached: {about}]"),
             Some((text, true)) => format!("[media attached: {about}]\n{text}\n[/media attached]"),
             Some((text, false)) => {
-                format!("[media attached: {about}; the first {SHOWN} characters]\n{text}\n[/media attached]")
+                format!("[media attached: {about}; the first {MAX_SHOWN_CHARS} characters]\n{text}\n[/media attached]")
             }
             None => format!("[media attached: {about}; it cannot be opened in this conversation]"),
         };
@@ -80,7 +80,7 @@ impl InboundFolder {
         let folder = self.workspace.join(&self.folder);
         fs::create_dir_all(&folder)?;
         if folder.canonicalize()? != self.workspace.canonicalize()?.join(&self.folder) {
-            return Err(io::Error::other(format!("{} is a link", self.folder)));
+            return Err(io::Error::other(format!("{} is a symbolic link", self.folder)));
         }
         let mut file = NamedTempFile::new_in(&folder)?;
         file.write_all(bytes)?;
@@ -95,7 +95,7 @@ fn readable(bytes: &[u8]) -> Option<(&str, bool)> {
     if text.chars().any(|c| c.is_control() && !c.is_whitespace()) {
         return None;
     }
-    let end = text.char_indices().nth(SHOWN).map_or(text.len(), |(at, _)| at);
+    let end = text.char_indices().nth(MAX_SHOWN_CHARS).map_or(text.len(), |(at, _)| at);
     Some((&text[..end], end == text.len()))
 }
 
@@ -112,7 +112,7 @@ fn file_name(file: &InboundFile<'_>) -> String {
 }
 
 /// Removes the oldest files, if there are too many.
-fn make_room(folder: &Path) -> io::Result<()> {
+fn remove_oldest(folder: &Path) -> io::Result<()> {
     let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -122,12 +122,12 @@ fn make_room(folder: &Path) -> io::Result<()> {
         }
     }
     files.sort();
-    let many = files.len().saturating_sub(FILES);
+    let many = files.len().saturating_sub(MAX_FILES);
     files.into_iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
 }
 
 /// Sanitizes a text chosen by the sender: one line, without brackets, at most 200 characters.
-pub fn harmless(text: &str) -> String {
+pub fn sanitize(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() && !matches!(c, '[' | ']')).take(200).collect()
 }
 
@@ -143,14 +143,14 @@ mod tests {
     fn h2_a_conversation_without_file_tools_is_shown_texts() {
         let home = tempfile::tempdir().unwrap();
         let note = |bytes: &[u8], is_open: bool| {
-            InboundFolder::new(home.path(), "telegram-7", is_open).keep(file(bytes, "a.txt", "s")).unwrap().0
+            InboundFolder::new(home.path(), "telegram-7", is_open).store(file(bytes, "a.txt", "s")).unwrap().0
         };
         let about = |size: usize| format!("media/inbound/telegram-7/s-a.txt (text/plain, {size} bytes)");
         assert_eq!(note(b"hello\n", true), format!("[media attached: {}]", about(6)));
         assert_eq!(note(b"hello\n", false), format!("[media attached: {}]\nhello\n[/media attached]", about(6)));
-        let long = "ä".repeat(SHOWN + 1);
+        let long = "ä".repeat(MAX_SHOWN_CHARS + 1);
         let cut = note(long.as_bytes(), false);
-        assert!(cut.contains("; the first 20000 characters]\nä") && cut.matches('ä').count() == SHOWN);
+        assert!(cut.contains("; the first 20000 characters]\nä") && cut.matches('ä').count() == MAX_SHOWN_CHARS);
         for bytes in [&b"PK\x03\x04"[..], b"\xff\xfe"] {
             assert!(note(bytes, false).ends_with("; it cannot be opened in this conversation]"));
         }
@@ -173,7 +173,7 @@ mod tests {
     fn a_file_is_there_under_the_path_of_its_note() {
         let home = tempfile::tempdir().unwrap();
         let folder = InboundFolder::new(home.path(), "telegram-7", true);
-        let (note, trouble) = folder.keep(file(b"hello", "a].txt", "a-1-0")).unwrap();
+        let (note, trouble) = folder.store(file(b"hello", "a].txt", "a-1-0")).unwrap();
         assert_eq!(note, "[media attached: media/inbound/telegram-7/a-1-0-a_.txt (text/plain, 5 bytes)]");
         assert!(trouble.is_none());
         assert_eq!(fs::read(home.path().join("media/inbound/telegram-7/a-1-0-a_.txt")).unwrap(), b"hello");
@@ -183,17 +183,17 @@ mod tests {
     fn a_link_is_not_followed() {
         let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(elsewhere.path(), home.path().join("media")).unwrap();
-        assert!(InboundFolder::new(home.path(), "telegram-7", true).keep(file(b"x", "a", "s")).is_err());
+        assert!(InboundFolder::new(home.path(), "telegram-7", true).store(file(b"x", "a", "s")).is_err());
         assert_eq!(fs::read_dir(elsewhere.path().join("inbound/telegram-7")).unwrap().count(), 0);
     }
 
     #[test]
     fn old_files_make_room() {
         let home = tempfile::tempdir().unwrap();
-        for n in 0..FILES + 3 {
+        for n in 0..MAX_FILES + 3 {
             fs::write(home.path().join(n.to_string()), "x").unwrap();
         }
-        make_room(home.path()).unwrap();
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), FILES);
+        remove_oldest(home.path()).unwrap();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), MAX_FILES);
     }
 }

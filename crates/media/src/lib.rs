@@ -8,13 +8,13 @@
 
 mod find;
 mod fit;
+mod image;
 mod inbound;
 mod kind;
 mod load;
-mod picture;
 
 pub use find::find;
-pub use fit::{FitError, Limits, fit};
-pub use inbound::{InboundFile, InboundFolder, harmless};
-pub use load::{LoadError, Where, load};
-pub use picture::Picture;
+pub use fit::{FitError, ImageLimits, fit};
+pub use image::FittedImage;
+pub use inbound::{InboundFile, InboundFolder, sanitize};
+pub use load::{ImageRoot, LoadError, load};

@@ -15,17 +15,17 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{FitError, Limits, Picture, fit};
+use crate::{FitError, FittedImage, ImageLimits, fit};
 
 /// Maximum size of a file in bytes.
-const LARGEST: u64 = 6 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 6 * 1024 * 1024;
 
 /// Maximum number of lookups when a concurrent rename makes the kernel return `EAGAIN`.
-const TRIES: usize = 32;
+const MAX_LOOKUPS: usize = 32;
 
 /// How references to images are resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Where {
+pub struct ImageRoot {
     /// Folder that relative paths start from.
     pub root: PathBuf,
     /// Folder that `~` stands for.
@@ -52,8 +52,8 @@ pub enum LoadError {
         path: String,
     },
     /// It starts with `~`, and no home folder is known.
-    #[error("picture {path} is in a home folder, and none is known here; write the whole path")]
-    Homeless {
+    #[error("picture {path} is in a home folder, and the home folder is unknown; use an absolute path")]
+    NoHome {
         /// The path as written.
         path: String,
     },
@@ -64,7 +64,7 @@ pub enum LoadError {
         path: String,
     },
     /// The file is too large.
-    #[error("picture {path} is larger than {} MiB; make it smaller", LARGEST / 1024 / 1024)]
+    #[error("picture {path} is larger than {} MiB; make it smaller", MAX_FILE_BYTES / 1024 / 1024)]
     TooLarge {
         /// The path as written.
         path: String,
@@ -89,10 +89,10 @@ pub enum LoadError {
     },
 }
 
-/// Loads an image from a path returned by [`find()`](crate::find()), and fits it to the default [`Limits`].
+/// Loads an image from a path returned by [`find()`](crate::find()), and fits it to the default [`ImageLimits`].
 ///
 /// Only regular files are read; a pipe or device is refused without blocking.
-pub fn load(reference: &str, place: &Where) -> Result<Picture, LoadError> {
+pub fn load(reference: &str, place: &ImageRoot) -> Result<FittedImage, LoadError> {
     let path = || reference.to_owned();
     let explain = |errno| explain(reference, place, errno);
     let file = File::from(place.open(&place.expand(reference)?).map_err(explain)?);
@@ -101,20 +101,20 @@ pub fn load(reference: &str, place: &Where) -> Result<Picture, LoadError> {
         return Err(LoadError::Special { path: path() });
     }
     let mut bytes = Vec::new();
-    // One byte more than allowed, because the file may have grown since it was examined.
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|source| LoadError::Io { path: path(), source })?;
-    if bytes.len() as u64 > LARGEST {
+    // One byte more than allowed, to detect a file that is too large.
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|source| LoadError::Io { path: path(), source })?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(LoadError::TooLarge { path: path() });
     }
-    fit(bytes, &Limits::default()).map_err(|source| LoadError::Unfit { path: path(), source })
+    fit(bytes, &ImageLimits::default()).map_err(|source| LoadError::Unfit { path: path(), source })
 }
 
-impl Where {
+impl ImageRoot {
     fn expand(&self, reference: &str) -> Result<PathBuf, LoadError> {
         let Some(rest) = reference.strip_prefix("~/") else { return Ok(PathBuf::from(reference)) };
         match &self.home {
             Some(home) => Ok(home.join(rest)),
-            None => Err(LoadError::Homeless { path: reference.to_owned() }),
+            None => Err(LoadError::NoHome { path: reference.to_owned() }),
         }
     }
 
@@ -131,11 +131,11 @@ impl Where {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let look = || openat2(root.as_fd(), inside, flags, Mode::empty(), resolve);
         let unsure = |found: &Result<OwnedFd, Errno>| matches!(found, Err(Errno::AGAIN | Errno::INTR));
-        (1..TRIES).map(|_| look()).find(|found| !unsure(found)).unwrap_or_else(look)
+        (1..MAX_LOOKUPS).map(|_| look()).find(|found| !unsure(found)).unwrap_or_else(look)
     }
 }
 
-fn explain(reference: &str, place: &Where, errno: Errno) -> LoadError {
+fn explain(reference: &str, place: &ImageRoot, errno: Errno) -> LoadError {
     let path = reference.to_owned();
     match errno {
         Errno::XDEV => LoadError::Outside { path, root: place.root.clone() },

@@ -1,12 +1,12 @@
 //! Excerpt of a passage that shows why it matched.
 
 /// Maximum number of characters of an excerpt.
-const MOST: usize = 700;
+const MAX_EXCERPT_CHARS: usize = 700;
 
 /// Returns the part of a passage around the line with the most matching words.
 pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
     let passage = passage.trim_end();
-    if passage.chars().count() <= MOST {
+    if passage.chars().count() <= MAX_EXCERPT_CHARS {
         return passage.to_owned();
     }
     let lines: Vec<&str> = passage.split_inclusive('\n').collect();
@@ -19,7 +19,9 @@ pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
     let (mut from, mut to, mut size) = (best, best + 1, lines[best].chars().count());
     // The text after a line explains more than the text before, so it is added first.
     loop {
-        let longer = |line: Option<&&str>| line.map(|line| size + line.chars().count()).filter(|size| *size <= MOST);
+        let longer = |line: Option<&&str>| {
+            line.map(|line| size + line.chars().count()).filter(|size| *size <= MAX_EXCERPT_CHARS)
+        };
         if let Some(sum) = longer(lines.get(to)) {
             (to, size) = (to + 1, sum);
         } else if let Some(sum) = longer(from.checked_sub(1).and_then(|above| lines.get(above))) {
@@ -29,7 +31,7 @@ pub(crate) fn excerpt(passage: &str, words: &[String]) -> String {
         }
     }
     let shown = lines[from..to].concat();
-    if size <= MOST { shown.trim_end().to_owned() } else { window(&shown, words) }
+    if size <= MAX_EXCERPT_CHARS { shown.trim_end().to_owned() } else { window(&shown, words) }
 }
 
 /// Returns the part of one long line that starts shortly before the first matching word.
@@ -41,8 +43,8 @@ fn window(line: &str, words: &[String]) -> String {
         lower.windows(word.len().max(1)).position(|part| part == word)
     };
     let first = words.iter().filter_map(begins).min().unwrap_or_default();
-    let from = first.saturating_sub(MOST / 10).min(characters.len().saturating_sub(MOST));
-    characters[from..].iter().take(MOST).collect()
+    let from = first.saturating_sub(MAX_EXCERPT_CHARS / 10).min(characters.len().saturating_sub(MAX_EXCERPT_CHARS));
+    characters[from..].iter().take(MAX_EXCERPT_CHARS).collect()
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use std::{
 use rusqlite::{Connection, params};
 
 use crate::{
-    Error, Hit, Question, Source,
-    chunk::chunks,
+    Error, MemoryHit, MemoryQuery, MemorySource,
+    chunk::passages,
     excerpt::excerpt,
-    words::{apart, phrase, words},
+    words::{phrase, separate_cjk, words},
 };
 
 /// Schema version; another one causes the index to be rebuilt.
@@ -33,11 +33,11 @@ const TABLES: &str = "
 ";
 
 /// Timeout for a lock held by another process.
-const BUSY: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An open index.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct MemoryIndex {
     db: Connection,
     /// Its file, with the device and inode number at opening.
     file: Option<(PathBuf, (u64, u64))>,
@@ -45,22 +45,22 @@ pub(crate) struct Index {
 
 /// Match of a passage.
 #[derive(Default)]
-struct Fit {
+struct PassageMatch {
     /// Sum of the weights of the matching words.
     weight: f64,
     /// Sum of the FTS ranks; lower is better.
     rank: f64,
 }
 
-impl Index {
+impl MemoryIndex {
     /// Opens the index in a file or in memory; creates it if it does not exist.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self, Error> {
         let db = match path {
             None => Connection::open_in_memory()?,
             Some(path) => {
-                make(path)?;
+                create_file(path)?;
                 let db = Connection::open(path)?;
-                db.busy_timeout(BUSY)?;
+                db.busy_timeout(BUSY_TIMEOUT)?;
                 db.pragma_update(None, "journal_mode", "WAL")?;
                 db.pragma_update(None, "synchronous", "NORMAL")?;
                 db
@@ -77,19 +77,19 @@ impl Index {
     }
 
     /// True if its file was removed or replaced.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn is_replaced(&self) -> bool {
         self.file.as_ref().is_some_and(|(path, opened)| identity(path) != Some(*opened))
     }
 
     /// Indexes what has changed.
     pub(crate) fn refresh(
         &mut self,
-        sources: &[Source],
+        sources: &[MemorySource],
         read: &mut impl FnMut(&str) -> Option<String>,
     ) -> Result<(), Error> {
         let mut known = self.known()?;
-        let changed: Vec<&Source> =
-            sources.iter().filter(|source| known.remove(&source.path).as_ref() != Some(&source.mark)).collect();
+        let changed: Vec<&MemorySource> =
+            sources.iter().filter(|source| known.remove(&source.path).as_ref() != Some(&source.version)).collect();
         if changed.is_empty() && known.is_empty() {
             return Ok(());
         }
@@ -101,11 +101,11 @@ impl Index {
         }
         for source in changed {
             let Some(text) = read(&source.path) else { continue };
-            tx.execute("INSERT INTO source VALUES (?1, ?2)", [&source.path, &source.mark])?;
-            for chunk in chunks(&text) {
+            tx.execute("INSERT INTO source VALUES (?1, ?2)", [&source.path, &source.version])?;
+            for chunk in passages(&text) {
                 let row = params![source.path, chunk.start as i64, chunk.end as i64, chunk.text];
                 tx.execute("INSERT INTO chunk(path, first, last, text) VALUES (?1, ?2, ?3, ?4)", row)?;
-                let row = params![tx.last_insert_rowid(), apart(chunk.text)];
+                let row = params![tx.last_insert_rowid(), separate_cjk(chunk.text)];
                 tx.execute("INSERT INTO word(rowid, text) VALUES (?1, ?2)", row)?;
             }
         }
@@ -119,11 +119,11 @@ impl Index {
     }
 
     /// Returns the matching passages, best first.
-    pub(crate) fn search(&self, question: &Question) -> Result<Vec<Hit>, Error> {
+    pub(crate) fn search(&self, question: &MemoryQuery) -> Result<Vec<MemoryHit>, Error> {
         let words = words(&question.words);
         let passages: i64 = self.db.query_row("SELECT count(*) FROM chunk", [], |row| row.get(0))?;
         let mut total = 0.0;
-        let mut fits: HashMap<i64, Fit> = HashMap::new();
+        let mut fits: HashMap<i64, PassageMatch> = HashMap::new();
         for word in &words {
             let found = self.ranks(word)?;
             // A rare word weighs more. One that occurs nowhere weighs most, and is missing everywhere.
@@ -135,12 +135,13 @@ impl Index {
                 fit.rank += rank;
             }
         }
-        let score = |fit: &Fit| if total > 0.0 { fit.weight / total } else { 0.0 };
-        let mut fits: Vec<(i64, Fit)> = fits.into_iter().filter(|(_, fit)| score(fit) >= question.least).collect();
+        let score = |fit: &PassageMatch| if total > 0.0 { fit.weight / total } else { 0.0 };
+        let mut fits: Vec<(i64, PassageMatch)> =
+            fits.into_iter().filter(|(_, fit)| score(fit) >= question.min_score).collect();
         fits.sort_by(|(one, a), (other, b)| {
             b.weight.total_cmp(&a.weight).then(a.rank.total_cmp(&b.rank)).then(one.cmp(other))
         });
-        fits.truncate(question.most);
+        fits.truncate(question.max_results);
         fits.iter().map(|(id, fit)| self.hit(*id, score(fit), &words)).collect()
     }
 
@@ -150,10 +151,10 @@ impl Index {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    fn hit(&self, id: i64, score: f64, words: &[String]) -> Result<Hit, Error> {
+    fn hit(&self, id: i64, score: f64, words: &[String]) -> Result<MemoryHit, Error> {
         let hit = self.db.query_row("SELECT path, first, last, text FROM chunk WHERE id = ?1", [id], |row| {
             let text: String = row.get(3)?;
-            Ok(Hit {
+            Ok(MemoryHit {
                 path: row.get(0)?,
                 start: row.get::<_, i64>(1)?.unsigned_abs(),
                 end: row.get::<_, i64>(2)?.unsigned_abs(),
@@ -166,7 +167,7 @@ impl Index {
 }
 
 /// Creates the file, readable by its owner only; SQLite gives its other files the same permissions.
-fn make(path: &Path) -> io::Result<()> {
+fn create_file(path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }

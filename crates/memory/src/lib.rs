@@ -15,31 +15,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::index::Index;
+use crate::index::MemoryIndex;
 
 /// An indexed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct MemorySource {
     /// Name of the text.
     pub path: String,
     /// Version of the text: changes whenever it does, for example its time and length.
-    pub mark: String,
+    pub version: String,
 }
 
 /// A query.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct MemoryQuery {
     /// Words, in any order.
     pub words: String,
     /// Maximum number of results.
-    pub most: usize,
+    pub max_results: usize,
     /// Minimum score, from 0 to 1.
-    pub least: f64,
+    pub min_score: f64,
 }
 
 /// A search result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hit {
+pub struct MemoryHit {
     /// Name of the text.
     pub path: String,
     /// First line of the passage, counted from 1.
@@ -56,13 +56,13 @@ pub struct Hit {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A database error.
-    #[error("the database of the index: {0}")]
+    #[error("index database error: {0}")]
     Database(#[from] rusqlite::Error),
     /// The file cannot be created.
-    #[error("the file of the index: {0}")]
+    #[error("cannot create the index file: {0}")]
     File(#[from] io::Error),
     /// The index was created by another version of this program.
-    #[error("the index has the format {0}, which is another one than ours")]
+    #[error("the index has the unsupported format {0}")]
     Format(i64),
 }
 
@@ -70,7 +70,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Memory {
     file: Option<PathBuf>,
-    index: Option<Index>,
+    index: Option<MemoryIndex>,
 }
 
 impl Memory {
@@ -80,7 +80,7 @@ impl Memory {
     }
 
     /// Creates a memory with an index in RAM.
-    pub fn fleeting() -> Self {
+    pub fn in_ram() -> Self {
         Self { file: None, index: None }
     }
 
@@ -88,37 +88,37 @@ impl Memory {
     /// until the next query.
     ///
     /// Blocks on the disk. A broken index is rebuilt; one that cannot be stored on disk is held in memory.
-    pub fn ask(
+    pub fn search(
         &mut self,
-        sources: &[Source],
+        sources: &[MemorySource],
         mut read: impl FnMut(&str) -> Option<String>,
-        question: &Question,
-    ) -> Result<Vec<Hit>, Error> {
+        question: &MemoryQuery,
+    ) -> Result<Vec<MemoryHit>, Error> {
         let first = self.attempt(sources, &mut read, question);
         let Err(error) = first else { return first };
         let Some(file) = self.file.clone() else { return Err(error) };
-        tracing::warn!(path = %file.display(), %error, "the index of a memory is made anew");
+        tracing::warn!(path = %file.display(), %error, "memory index is broken; rebuilding it");
         self.index = None;
-        forget(&file);
+        remove_index(&file);
         let second = self.attempt(sources, &mut read, question);
         let Err(error) = second else { return second };
-        tracing::warn!(path = %file.display(), %error, "the index of a memory cannot be kept on disk");
-        *self = Self::fleeting();
+        tracing::warn!(path = %file.display(), %error, "cannot store the memory index on disk; keeping it in memory");
+        *self = Self::in_ram();
         self.attempt(sources, &mut read, question)
     }
 
     fn attempt(
         &mut self,
-        sources: &[Source],
+        sources: &[MemorySource],
         read: &mut impl FnMut(&str) -> Option<String>,
-        question: &Question,
-    ) -> Result<Vec<Hit>, Error> {
-        if self.index.as_ref().is_some_and(Index::is_gone) {
+        question: &MemoryQuery,
+    ) -> Result<Vec<MemoryHit>, Error> {
+        if self.index.as_ref().is_some_and(MemoryIndex::is_replaced) {
             self.index = None;
         }
         let index = match self.index.take() {
             Some(index) => index,
-            None => Index::open(self.file.as_deref())?,
+            None => MemoryIndex::open(self.file.as_deref())?,
         };
         let index = self.index.insert(index);
         index.refresh(sources, read)?;
@@ -127,13 +127,13 @@ impl Memory {
 }
 
 /// Removes an index and SQLite's files beside it.
-fn forget(file: &Path) {
+fn remove_index(file: &Path) {
     for ending in ["", "-wal", "-shm", "-journal"] {
         let mut name = file.as_os_str().to_owned();
         name.push(ending);
         match fs::remove_file(&name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %Path::new(&name).display(), %error, "a broken index stays");
+                tracing::warn!(path = %Path::new(&name).display(), %error, "failed to remove a broken memory index");
             }
             Ok(()) | Err(_) => {}
         }

@@ -2,13 +2,13 @@
 //! there every character is indexed on its own, and adjacent pairs are searched as phrases.
 
 /// Maximum number of words of a query.
-const MOST: usize = 64;
+const MAX_WORDS: usize = 64;
 
-/// Prepares a text for indexing: with spaces around every character that is a word on its own.
-pub(crate) fn apart(text: &str) -> String {
+/// Prepares a text for indexing: puts spaces around every CJK character, so that each is indexed as a word.
+pub(crate) fn separate_cjk(text: &str) -> String {
     let mut apart = String::with_capacity(text.len() * 2);
     for character in text.chars() {
-        if stands_alone(character) {
+        if is_cjk(character) {
             apart.extend([' ', character, ' ']);
         } else {
             apart.push(character);
@@ -17,13 +17,13 @@ pub(crate) fn apart(text: &str) -> String {
     apart
 }
 
-/// Returns the distinct words of a query.
+/// Returns the distinct search terms of a query, in lower case: words, and pairs of adjacent CJK characters.
 pub(crate) fn words(question: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for run in question.split(|character: char| !is_part(character)) {
         for word in runs(run).into_iter().flat_map(pairs) {
             let word = word.to_lowercase();
-            if !words.contains(&word) && words.len() < MOST {
+            if !words.contains(&word) && words.len() < MAX_WORDS {
                 words.push(word);
             }
         }
@@ -33,16 +33,16 @@ pub(crate) fn words(question: &str) -> Vec<String> {
 
 /// Formats a word for the index: a quoted phrase, so that nothing in it is an operator.
 pub(crate) fn phrase(word: &str) -> String {
-    format!("\"{}\"", apart(word).trim())
+    format!("\"{}\"", separate_cjk(word).trim())
 }
 
-/// Splits where characters that are words on their own meet others.
+/// Splits a text between CJK characters and others. Parts without letters and digits are dropped.
 fn runs(run: &str) -> Vec<&str> {
     let mut runs = Vec::new();
     let mut from = 0;
     let mut before = None;
     for (at, character) in run.char_indices() {
-        let alone = stands_alone(character);
+        let alone = is_cjk(character);
         if before.is_some_and(|before| before != alone) {
             runs.push(&run[from..at]);
             from = at;
@@ -54,10 +54,11 @@ fn runs(run: &str) -> Vec<&str> {
     runs
 }
 
-/// Returns all adjacent pairs of characters that are words on their own; other text is returned unchanged.
+/// Returns all pairs of adjacent characters of a CJK text with three or more characters; returns any other text
+/// unchanged.
 fn pairs(run: &str) -> Vec<&str> {
     let starts: Vec<usize> = run.char_indices().map(|(at, _)| at).chain([run.len()]).collect();
-    if run.starts_with(stands_alone) && starts.len() > 3 {
+    if run.starts_with(is_cjk) && starts.len() > 3 {
         starts.windows(3).map(|at| &run[at[0]..at[2]]).collect()
     } else {
         vec![run]
@@ -70,7 +71,7 @@ fn is_part(character: char) -> bool {
 }
 
 /// True for Han, kana and Hangul.
-fn stands_alone(character: char) -> bool {
+fn is_cjk(character: char) -> bool {
     matches!(character,
         '\u{1100}'..='\u{11ff}' | '\u{2e80}'..='\u{2fdf}' | '\u{3005}'..='\u{3007}' | '\u{3041}'..='\u{3096}'
         | '\u{30a1}'..='\u{30ff}' | '\u{3131}'..='\u{318e}' | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}'
@@ -93,13 +94,13 @@ mod tests {
     #[test]
     fn a_long_question_is_cut() {
         let question: Vec<String> = (0..100).map(|number| number.to_string()).collect();
-        assert_eq!(words(&question.join(" ")), question[..MOST]);
+        assert_eq!(words(&question.join(" ")), question[..MAX_WORDS]);
     }
 
     #[test]
     fn characters_that_are_words_are_looked_for_together() {
         assert_eq!(
-            (phrase("東京"), phrase("host"), apart("a東b")),
+            (phrase("東京"), phrase("host"), separate_cjk("a東b")),
             ("\"東  京\"".to_owned(), "\"host\"".to_owned(), "a 東 b".to_owned(),)
         );
     }

@@ -8,24 +8,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_memory::{Hit, Memory, Question, Source};
+use homard_memory::{Memory, MemoryHit, MemoryQuery, MemorySource};
 
 /// Texts by name.
 type Texts<'a> = &'a [(&'a str, &'a str)];
 
 /// Runs a query, and returns which texts were read for it.
-fn ask(memory: &mut Memory, texts: Texts<'_>, words: &str) -> (Vec<Hit>, Vec<String>) {
-    let sources: Vec<Source> = texts
+fn ask(memory: &mut Memory, texts: Texts<'_>, words: &str) -> (Vec<MemoryHit>, Vec<String>) {
+    let sources: Vec<MemorySource> = texts
         .iter()
-        .map(|(path, text)| Source { path: (*path).to_owned(), mark: format!("{}{text:.9}", text.len()) })
+        .map(|(path, text)| MemorySource { path: (*path).to_owned(), version: format!("{}{text:.9}", text.len()) })
         .collect();
     let seen = RefCell::new(Vec::new());
     let read = |path: &str| {
         seen.borrow_mut().push(path.to_owned());
         texts.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
     };
-    let question = Question { words: words.to_owned(), most: 6, least: 0.0 };
-    (memory.ask(&sources, read, &question).unwrap(), seen.into_inner())
+    let question = MemoryQuery { words: words.to_owned(), max_results: 6, min_score: 0.0 };
+    (memory.search(&sources, read, &question).unwrap(), seen.into_inner())
 }
 
 fn paths(memory: &mut Memory, texts: Texts<'_>, words: &str) -> Vec<String> {
@@ -40,19 +40,19 @@ const TEXTS: Texts<'_> = &[
 
 #[test]
 fn a_word_is_found_with_its_place() {
-    let hit = Hit {
+    let hit = MemoryHit {
         path: "MEMORY.md".to_owned(),
         start: 1,
         end: 2,
         score: 1.0,
         snippet: "# Facts\nThe staging database runs on port 5433.".to_owned(),
     };
-    assert_eq!(ask(&mut Memory::fleeting(), TEXTS, "STAGING port").0, [hit]);
+    assert_eq!(ask(&mut Memory::in_ram(), TEXTS, "STAGING port").0, [hit]);
 }
 
 #[test]
 fn words_are_found_in_other_forms_and_scripts() {
-    let mut memory = Memory::fleeting();
+    let mut memory = Memory::in_ram();
     for (words, expected) in [
         ("deploys", "memory/a.md"),
         ("jurgen", "memory/a.md"),
@@ -70,7 +70,7 @@ fn words_are_found_in_other_forms_and_scripts() {
 
 #[test]
 fn what_has_more_of_the_words_comes_first() {
-    let mut memory = Memory::fleeting();
+    let mut memory = Memory::in_ram();
     assert_eq!(paths(&mut memory, TEXTS, "the cat"), ["memory/b.md", "memory/a.md", "MEMORY.md"]);
     let scores: Vec<bool> =
         ask(&mut memory, TEXTS, "the cat unicorn").0.iter().map(|hit| 0.0 < hit.score && hit.score < 1.0).collect();
@@ -79,7 +79,7 @@ fn what_has_more_of_the_words_comes_first() {
 
 #[test]
 fn operators_and_quotes_are_only_words() {
-    let mut memory = Memory::fleeting();
+    let mut memory = Memory::in_ram();
     for words in
         ["\"", "cat\" OR \"x", "text:cat", "cat*", "NOT cat", "NEAR(cat sat)", "^cat", "", "-", "'; DROP TABLE chunk"]
     {
@@ -91,7 +91,7 @@ fn operators_and_quotes_are_only_words() {
 
 #[test]
 fn only_what_has_changed_is_read_again() {
-    let mut memory = Memory::fleeting();
+    let mut memory = Memory::in_ram();
     assert_eq!(ask(&mut memory, TEXTS, "cat").1.len(), 3);
     assert_eq!(ask(&mut memory, TEXTS, "cat").1, Vec::<String>::new());
     let changed = &[TEXTS[0], ("memory/b.md", "The dog sat.\n")];
@@ -159,9 +159,9 @@ fn an_index_that_cannot_be_on_disk_is_held_in_memory() {
 
 #[test]
 fn a_text_that_cannot_be_read_is_tried_again() {
-    let mut memory = Memory::fleeting();
-    let sources = [Source { path: "a.md".to_owned(), mark: "1".to_owned() }];
-    let question = Question { words: "cat".to_owned(), most: 6, least: 0.0 };
-    assert_eq!(memory.ask(&sources, |_| None, &question).unwrap(), []);
-    assert_eq!(memory.ask(&sources, |_| Some("a cat".to_owned()), &question).unwrap().len(), 1);
+    let mut memory = Memory::in_ram();
+    let sources = [MemorySource { path: "a.md".to_owned(), version: "1".to_owned() }];
+    let question = MemoryQuery { words: "cat".to_owned(), max_results: 6, min_score: 0.0 };
+    assert_eq!(memory.search(&sources, |_| None, &question).unwrap(), []);
+    assert_eq!(memory.search(&sources, |_| Some("a cat".to_owned()), &question).unwrap().len(), 1);
 }

@@ -6,9 +6,9 @@
 
 mod extend;
 
-use crate::{Level, Prices, Spec};
+use crate::{ModelSpec, Prices, ReasoningLevel};
 
-pub use extend::{Configured, Mode, Offer, extend, resolve, timeout};
+pub use extend::{CatalogMode, CatalogModel, CatalogProvider, extend, idle_timeout, resolve};
 
 const CATALOG: &str = include_str!("../data/catalog.txt");
 
@@ -25,9 +25,9 @@ const MODELS: &[(&str, &str, &str)] = &[
 
 /// A model and its endpoint.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct CatalogEntry {
     /// Model description.
-    pub spec: Spec,
+    pub spec: ModelSpec,
     /// URL prefix of the wire's own path; empty if unknown.
     pub base_url: String,
 }
@@ -45,14 +45,14 @@ pub fn providers() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the models of a provider; empty if it is unknown. Models that are not listed use the API of the first one.
-pub fn provider(provider: &str) -> impl Iterator<Item = Entry> + use<> {
+pub fn provider(provider: &str) -> impl Iterator<Item = CatalogEntry> + use<> {
     let provider = provider_name(provider);
     let own = sections().filter(move |section| section.provider == provider);
     own.flat_map(|section| section.models().filter_map(move |line| section.entry(line)))
 }
 
 /// Finds a known model by its own name or an alias.
-pub fn find(provider: &str, model: &str) -> Option<Entry> {
+pub fn find(provider: &str, model: &str) -> Option<CatalogEntry> {
     let provider = provider_name(provider);
     let model = model_name(&provider, model);
     let own = sections().filter(|section| section.provider == provider);
@@ -76,7 +76,7 @@ pub fn model_name<'a>(provider: &str, model: &'a str) -> &'a str {
 
 /// Models of a provider that share an endpoint.
 #[derive(Debug, Clone, Copy)]
-struct Section {
+struct CatalogSection {
     provider: &'static str,
     api: &'static str,
     base_url: &'static str,
@@ -84,36 +84,46 @@ struct Section {
 }
 
 /// Returns the sections of the catalogue. The text before the first one is for people.
-fn sections() -> impl Iterator<Item = Section> {
+fn sections() -> impl Iterator<Item = CatalogSection> {
     CATALOG.split("\n[").skip(1).filter_map(|section| {
         let (head, lines) = section.split_once('\n')?;
         let (provider, place) = head.split_once("] ")?;
         let (api, base_url) = place.split_once(' ')?;
-        Some(Section { provider, api, base_url, lines })
+        Some(CatalogSection { provider, api, base_url, lines })
     })
 }
 
-impl Section {
+impl CatalogSection {
     fn models(self) -> impl Iterator<Item = &'static str> {
         self.lines.lines()
     }
 
     /// Parses the model of a line. A test makes sure that every line can be parsed.
-    fn entry(self, line: &str) -> Option<Entry> {
+    fn entry(self, line: &str) -> Option<CatalogEntry> {
         let mut words = line.split(' ');
         let model = words.next()?.to_owned();
         let context_window = words.next()?.parse().ok()?;
         let max_output = words.next()?.parse().ok()?;
         let thinking = match words.next()? {
             "-" => Vec::new(),
-            levels => levels.split(',').map(Level::parse).collect::<Option<_>>()?,
+            levels => levels.split(',').map(ReasoningLevel::parse).collect::<Option<_>>()?,
         };
         let sees = words.next()? == "images";
         let mut price = || words.next()?.parse().ok();
         let prices = Prices { input: price()?, output: price()?, cache_read: price()?, cache_write: price()? };
         let (provider, api) = (self.provider.to_owned(), self.api.to_owned());
-        let spec = Spec { provider, model, api, context_window, max_output, thinking, sees, prices, ..Spec::default() };
-        words.next().is_none().then(|| Entry { spec, base_url: self.base_url.to_owned() })
+        let spec = ModelSpec {
+            provider,
+            model,
+            api,
+            context_window,
+            max_output,
+            thinking,
+            accepts_images: sees,
+            prices,
+            ..ModelSpec::default()
+        };
+        words.next().is_none().then(|| CatalogEntry { spec, base_url: self.base_url.to_owned() })
     }
 }
 
@@ -128,7 +138,7 @@ mod tests {
         let lines: usize = sections().map(|section| section.models().count()).sum();
         let entries: Vec<_> = providers().flat_map(provider).collect();
         assert_eq!((entries.len(), entries.len() > 500), (lines, true));
-        for Entry { spec, base_url } in &entries {
+        for CatalogEntry { spec, base_url } in &entries {
             assert!(spec.context_window > 0 && spec.max_output > 0, "{spec:?}");
             assert!(spec.max_output <= spec.context_window, "{spec:?}");
             let Prices { input, output, cache_read, cache_write } = spec.prices;
@@ -153,17 +163,17 @@ mod tests {
 
     #[test]
     fn a_known_model_has_all_its_facts() {
-        let expected = Entry {
-            spec: Spec {
+        let expected = CatalogEntry {
+            spec: ModelSpec {
                 provider: "anthropic".to_owned(),
                 model: "claude-opus-4-5".to_owned(),
                 api: "anthropic-messages".to_owned(),
                 context_window: 200_000,
                 max_output: 64_000,
-                thinking: crate::thinking::USUAL.to_vec(),
-                sees: true,
+                thinking: crate::thinking::DEFAULT_LEVELS.to_vec(),
+                accepts_images: true,
                 prices: Prices { input: 5.0, output: 25.0, cache_read: 0.5, cache_write: 6.25 },
-                ..Spec::default()
+                ..ModelSpec::default()
             },
             base_url: "https://api.anthropic.com".to_owned(),
         };
@@ -182,7 +192,8 @@ mod tests {
 
     #[test]
     fn other_names_are_understood() {
-        let found = |provider, model| find(provider, model).map(|Entry { spec, .. }| (spec.provider, spec.model));
+        let found =
+            |provider, model| find(provider, model).map(|CatalogEntry { spec, .. }| (spec.provider, spec.model));
         let name = |provider: &str, model: &str| Some((provider.to_owned(), model.to_owned()));
         assert_eq!(found("google", "gemini-3-flash"), name("google", "gemini-3-flash-preview"));
         assert_eq!(found("Z.AI", "glm-4.7"), name("zai", "glm-4.7"));

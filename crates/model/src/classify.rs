@@ -4,7 +4,7 @@
 //! Structured fields decide first (error type and code, then the status); the text is examined only where providers
 //! give no other sign, for example on context overflow.
 
-mod words;
+mod phrases;
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub const EXCERPT: usize = 600;
 /// Names in `headers` are lower case. The caller adds the provider's name and redacts keys, because neither is known
 /// here.
 pub fn classify(status: Option<u16>, headers: &[(String, String)], body: &str) -> Error {
-    let refusal = Refusal::read(body);
+    let refusal = ErrorBody::read(body);
     let status = status.or_else(|| refusal.status());
     let kind = refusal.kind(status);
     let said = if refusal.message.is_empty() { "no explanation" } else { refusal.message.trim_end_matches('.') };
@@ -34,15 +34,15 @@ pub fn classify(status: Option<u16>, headers: &[(String, String)], body: &str) -
     Error {
         kind,
         status,
-        retry_after: wait(&header).or(refusal.retry_after),
+        retry_after: retry_delay(&header).or(refusal.retry_after),
         message,
-        excerpt: head(body),
+        excerpt: truncate(body),
         request_id: ids.into_iter().find_map(header).map(str::to_owned).or(refusal.request_id),
     }
 }
 
 /// Truncates a text.
-fn head(text: &str) -> String {
+fn truncate(text: &str) -> String {
     match text.trim().char_indices().nth(EXCERPT) {
         Some((cut, _)) => format!("{}…", &text.trim()[..cut]),
         None => text.trim().to_owned(),
@@ -50,7 +50,7 @@ fn head(text: &str) -> String {
 }
 
 /// Returns the retry delay from the headers. A date is relative to the response's own date, so that no clock is needed.
-fn wait<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
+fn retry_delay<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
     let number = |name| header(name).and_then(|text| text.trim().parse::<f64>().ok());
     let seconds = number("retry-after-ms").map(|ms| ms / 1000.0).or_else(|| number("retry-after")).or_else(|| {
         let time = |name| DateTimeParser::new().parse_timestamp(header(name)?.trim()).ok();
@@ -61,7 +61,7 @@ fn wait<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
 
 /// Facts in a response body.
 #[derive(Default)]
-struct Refusal {
+struct ErrorBody {
     /// Types, codes and reasons, in lower case.
     names: Vec<String>,
     message: String,
@@ -69,11 +69,11 @@ struct Refusal {
     request_id: Option<String>,
 }
 
-impl Refusal {
+impl ErrorBody {
     fn read(body: &str) -> Self {
         let body = body.trim();
         let Ok(json) = serde_json::from_str::<Value>(body) else {
-            return Self { message: head(body), ..Self::default() };
+            return Self { message: truncate(body), ..Self::default() };
         };
         // Gemini wraps its error in a list.
         let outer = json.get(0).unwrap_or(&json);
@@ -86,14 +86,14 @@ impl Refusal {
         // OpenRouter indicates a content filter by this field.
         names.extend(metadata.and_then(|metadata| metadata.get("flagged_input")).map(|_| "content_filter".to_owned()));
         let said = error.get("message").or_else(|| outer.get("message")).or_else(|| outer.get("detail"));
-        let message = said.unwrap_or(error).as_str().map_or_else(|| head(body), head);
+        let message = said.unwrap_or(error).as_str().map_or_else(|| truncate(body), truncate);
         let request_id = outer.get("request_id").and_then(Value::as_str).map(str::to_owned);
         let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str()?.strip_suffix('s'));
         let retry_after =
             delay.and_then(|delay| delay.parse().ok()).and_then(|delay| Duration::try_from_secs_f64(delay).ok());
         let raw = metadata.and_then(|metadata| metadata.get("raw")).and_then(Value::as_str);
         // A router passes on the message of the provider behind it.
-        let message = raw.map_or_else(|| message.clone(), |raw| head(&format!("{message}: {raw}")));
+        let message = raw.map_or_else(|| message.clone(), |raw| truncate(&format!("{message}: {raw}")));
         Self { names, message, retry_after, request_id }
     }
 
@@ -104,20 +104,21 @@ impl Refusal {
 
     fn kind(&self, status: Option<u16>) -> ErrorKind {
         let by_status = status.map(kind_of);
-        let by_name = words::NAMES.iter().find(|(name, _)| self.names.iter().any(|known| known == name));
+        let by_name = phrases::NAMES.iter().find(|(name, _)| self.names.iter().any(|known| known == name));
         let by_name = by_name.map(|(_, kind)| *kind);
-        let is_wrong = words::WRONG.iter().any(|name| self.names.iter().any(|known| known == name));
+        let is_wrong = phrases::INVALID_REQUEST.iter().any(|name| self.names.iter().any(|known| known == name));
         let otherwise = if is_wrong { ErrorKind::Rejected } else { ErrorKind::Server };
         let kind = by_name.or(by_status).unwrap_or(otherwise);
         let text = self.message.to_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
-        // An API that knows the path gives a reason in its own format, or names an unknown model.
+        // Without an error name, and without a word about the model, the response is not from the provider's API: the
+        // base URL is wrong.
         if matches!(status, Some(300..=399 | 404 | 405 | 501)) && self.names.is_empty() && !says(&["model"]) {
             return ErrorKind::Misconfigured;
         }
-        if matches!(kind, ErrorKind::Rejected | ErrorKind::Server) && says(words::OVERFLOW) {
+        if matches!(kind, ErrorKind::Rejected | ErrorKind::Server) && says(phrases::OVERFLOW) {
             ErrorKind::Overflow
-        } else if by_name.is_none() && says(words::NO_MONEY) {
+        } else if by_name.is_none() && says(phrases::NO_CREDIT) {
             // An error name takes precedence: Gemini mentions billing in ordinary rate limits.
             ErrorKind::Billing
         } else {

@@ -14,10 +14,10 @@ use homard_proto::message::{Message, StopReason, ToolResult, Usage, join_text};
 use serde_json::{Value, json};
 
 use crate::{
-    Event, EventStream, Model, Request, Spec,
-    stream::{CallDelta, Done},
+    EventStream, Model, ModelEvent, ModelSpec, Request,
+    stream::{AnswerEnd, CallDelta},
 };
-use phrase::{Intent, Wish};
+use phrase::{DetectedIntent, Intent};
 
 /// File of the notes in the agent's workspace.
 const NOTES: &str = "notes.md";
@@ -38,37 +38,37 @@ I am Homard's built-in demo model. I am not a language model: I recognise a few 
 - Run `uname -a`
 - What time is it?
 
-To use a real model, see docs/models.md.";
+To use a real model, see: homard docs models.";
 
 const UNKNOWN: &str = "\
 I am Homard's built-in demo model, not a language model, so I cannot answer this; say `help` to see what I can do. \
 To use a real model, name an OpenAI-compatible endpoint in homard.json in the state directory: \
 `models.providers.<name>` is {baseUrl, apiKey, api: \"openai-completions\", models: [{id}]}, and \
-`agents.defaults.model.primary` is \"<name>/<id>\". See docs/models.md.";
+`agents.defaults.model.primary` is \"<name>/<id>\". See: homard docs models.";
 
 /// The offline model.
 #[derive(Debug)]
 pub struct Demo {
-    spec: Spec,
+    spec: ModelSpec,
 }
 
 impl Default for Demo {
     fn default() -> Self {
-        let spec = Spec {
+        let spec = ModelSpec {
             provider: "homard".to_owned(),
             model: "demo".to_owned(),
             api: "homard-demo".to_owned(),
             context_window: 32_000,
             max_output: 4096,
-            sees: false,
-            ..Spec::default()
+            accepts_images: false,
+            ..ModelSpec::default()
         };
         Self { spec }
     }
 }
 
 impl Model for Demo {
-    fn spec(&self) -> &Spec {
+    fn spec(&self) -> &ModelSpec {
         &self.spec
     }
 
@@ -89,74 +89,77 @@ impl Model for Demo {
 
 /// Next action.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum DemoStep {
     Call(&'static str, Value),
     Say(String),
 }
 
-fn events(request: &Request) -> Vec<Event> {
+fn events(request: &Request) -> Vec<ModelEvent> {
     let bytes: usize = request.messages.iter().map(|message| words(message).len()).sum();
     let input = (request.system.len() + bytes) as u64 / 4;
     let done = |stop, output: usize| {
         let output = output as u64 / 4;
-        Event::Done(Done { stop, usage: Usage { input, output, total_tokens: input + output, ..Usage::default() } })
+        ModelEvent::Done(AnswerEnd {
+            stop,
+            usage: Usage { input, output, total_tokens: input + output, ..Usage::default() },
+        })
     };
     match next_step(request) {
-        Step::Call(tool, arguments) => {
+        DemoStep::Call(tool, arguments) => {
             let arguments = arguments.to_string();
             let done = done(StopReason::ToolUse, arguments.len());
             // No two requests of a session have the same length, so call ids are unique.
             let id = Some(format!("demo_{}", request.messages.len()));
-            vec![Event::Call(CallDelta { index: 0, id, name: Some(tool.to_owned()), arguments }), done]
+            vec![ModelEvent::Call(CallDelta { index: 0, id, name: Some(tool.to_owned()), arguments }), done]
         }
-        Step::Say(text) => {
+        DemoStep::Say(text) => {
             let mut events: Vec<_> =
-                text.split_inclusive(char::is_whitespace).map(|word| Event::Text(word.to_owned())).collect();
+                text.split_inclusive(char::is_whitespace).map(|word| ModelEvent::Text(word.to_owned())).collect();
             events.push(done(StopReason::Stop, text.len()));
             events
         }
     }
 }
 
-fn next_step(request: &Request) -> Step {
+fn next_step(request: &Request) -> DemoStep {
     let messages = &request.messages;
     let asked = messages.iter().rposition(|message| matches!(**message, Message::User(_)));
     let text = asked.map(|at| words(&messages[at])).unwrap_or_default();
     let results: Vec<_> = messages[asked.unwrap_or(0)..].iter().filter_map(|message| result(message)).collect();
-    match step(&phrase::understand(newest(without_notes(&text))), &results) {
-        Step::Call(tool, _) if !request.tools.iter().any(|spec| spec.name == tool) => {
-            Step::Say(format!("I would need the tool `{tool}` for this, and it is not available here."))
+    match step(&phrase::detect_intent(newest(without_notes(&text))), &results) {
+        DemoStep::Call(tool, _) if !request.tools.iter().any(|spec| spec.name == tool) => {
+            DemoStep::Say(format!("I would need the tool `{tool}` for this, and it is not available here."))
         }
-        step @ (Step::Call(..) | Step::Say(_)) => step,
+        step @ (DemoStep::Call(..) | DemoStep::Say(_)) => step,
     }
 }
 
 /// Returns the next step of an intent, given the results of the previous steps.
-fn step(wish: &Wish, results: &[&ToolResult]) -> Step {
-    let Wish { intent, path, text, with } = wish;
+fn step(wish: &DetectedIntent, results: &[&ToolResult]) -> DemoStep {
+    let DetectedIntent { intent, path, text, with } = wish;
     match (intent, results) {
-        (Intent::Help, _) => Step::Say(HELP.to_owned()),
-        (Intent::Unknown, _) => Step::Say(UNKNOWN.to_owned()),
-        (Intent::List, []) => Step::Call("ls", json!({"path": path})),
-        (Intent::Read, []) => Step::Call("read", json!({"path": path})),
+        (Intent::Help, _) => DemoStep::Say(HELP.to_owned()),
+        (Intent::Unknown, _) => DemoStep::Say(UNKNOWN.to_owned()),
+        (Intent::List, []) => DemoStep::Call("ls", json!({"path": path})),
+        (Intent::Read, []) => DemoStep::Call("read", json!({"path": path})),
         (Intent::Search, []) => {
-            Step::Call("grep", json!({"pattern": text, "literal": true, "path": path, "limit": 50}))
+            DemoStep::Call("grep", json!({"pattern": text, "literal": true, "path": path, "limit": 50}))
         }
-        (Intent::Edit, []) => Step::Call("edit", json!({"path": path, "oldText": text, "newText": with})),
-        (Intent::Run, []) => Step::Call("exec", json!({"command": text})),
-        (Intent::Date, []) => Step::Call("exec", json!({"command": "date"})),
-        (Intent::Write, []) => Step::Call("write", json!({"path": path, "content": as_lines(text)})),
-        (Intent::Note, []) => Step::Call("read", json!({"path": NOTES})),
+        (Intent::Edit, []) => DemoStep::Call("edit", json!({"path": path, "oldText": text, "newText": with})),
+        (Intent::Run, []) => DemoStep::Call("exec", json!({"command": text})),
+        (Intent::Date, []) => DemoStep::Call("exec", json!({"command": "date"})),
+        (Intent::Write, []) => DemoStep::Call("write", json!({"path": path, "content": as_lines(text)})),
+        (Intent::Note, []) => DemoStep::Call("read", json!({"path": NOTES})),
         (Intent::Note, [old]) => match with_note(old, text) {
-            Ok(content) => Step::Call("write", json!({"path": NOTES, "content": content})),
-            Err(why) => Step::Say(why),
+            Ok(content) => DemoStep::Call("write", json!({"path": NOTES, "content": content})),
+            Err(why) => DemoStep::Say(why),
         },
-        (_, [.., last]) => Step::Say(report(wish, last)),
+        (_, [.., last]) => DemoStep::Say(report(wish, last)),
     }
 }
 
 /// Builds the reply from the last result.
-fn report(wish: &Wish, last: &ToolResult) -> String {
+fn report(wish: &DetectedIntent, last: &ToolResult) -> String {
     let told = join_text(&last.content);
     if last.is_error {
         return format!("That did not work: {told}");

@@ -6,8 +6,8 @@
 //!
 //! | Failure | Same candidate | Then |
 //! |---|---|---|
-//! | no connection, overload, server error, malformed or truncated response | retry, within [`Limits`] | next |
-//! | rate limit, timeout | retry, within [`Limits`]; rarely while another candidate is ready | next |
+//! | no connection, overload, server error, malformed or truncated response | retry, within [`RetryLimits`] | next |
+//! | rate limit, timeout | retry, within [`RetryLimits`]; rarely while another candidate is ready | next |
 //! | 401, 403 | – | next; after 401 none with the same key |
 //! | no credit | – | next; none with the same key |
 //! | unknown model (404, 410), wrong address or API | – | next |
@@ -21,46 +21,46 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
+    candidates::{Candidate, Candidates, NO_CREDENTIAL, PreferredCredential},
     error::{Error, ErrorKind, failure_of},
-    retry::{Limits, Others, Retry, Spent, Wait},
-    roster::{Candidate, NOBODY, Preferred, Roster},
-    standing::{Blame, Reason, is_unknown_model},
-    thinking::{self, Level},
+    profile_health::{Blame, FailureReason, is_unknown_model},
+    retry::{OtherCandidates, RetryBudget, RetryDelay, RetryLimits, RetrySpent},
+    thinking::{self, ReasoningLevel},
 };
 
 /// True if a session cannot prefer this credential: none is needed, or it is not stored.
-fn is_nobody(profile: &str) -> bool {
-    profile == NOBODY || ["none:", "env:", "config:", "missing:"].iter().any(|kind| profile.starts_with(kind))
+fn is_not_stored(profile: &str) -> bool {
+    profile == NO_CREDENTIAL || ["none:", "env:", "config:", "missing:"].iter().any(|kind| profile.starts_with(kind))
 }
 
 /// Minimum idle timeout of a candidate, however many are left.
-const LEAST_IDLE: Duration = Duration::from_secs(5);
+const MIN_IDLE: Duration = Duration::from_secs(5);
 
 /// Maximum number of characters of one failure in the combined error.
-const WHY: usize = 300;
+const MAX_REASON_CHARS: usize = 300;
 
 /// Parameters of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Terms {
+pub struct FailoverTerms {
     /// Credential that the session prefers.
-    pub preferred: Preferred,
+    pub preferred: PreferredCredential,
     /// Requested reasoning level.
-    pub level: Level,
+    pub level: ReasoningLevel,
     /// Deadline of the run in milliseconds since the epoch.
     pub deadline: Option<u64>,
     /// Retry limits.
-    pub limits: Limits,
+    pub limits: RetryLimits,
     /// Jitter seed, different for each run, so that runs do not retry at the same moment.
     pub seed: u64,
 }
 
 /// What to do after a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum FailoverStep {
     /// Retry the same candidate after this delay.
-    Wait(Wait),
+    RetryAfter(RetryDelay),
     /// Retry the same candidate at once with this reasoning level.
-    Think(Level),
+    RetryWithLevel(ReasoningLevel),
     /// Try the new candidate at once; the notes contain the reason.
     Next,
     /// Compact the conversation, then retry the same candidate.
@@ -71,11 +71,11 @@ pub enum Step {
 
 /// Why a candidate did not answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Note {
+pub struct CandidateNote {
     /// The candidate.
     pub candidate: Candidate,
     /// Whether it failed or was skipped.
-    pub fate: Fate,
+    pub outcome: CandidateOutcome,
     /// Reason, by OpenClaw's names.
     pub reason: String,
     /// Reason, for people.
@@ -84,7 +84,7 @@ pub struct Note {
 
 /// What happened to a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum CandidateOutcome {
     /// It failed.
     Failed,
     /// It was not tried. A candidate in cooldown is still tried if all others fail.
@@ -94,19 +94,19 @@ pub enum Fate {
 /// Failover state of a run.
 #[derive(Debug)]
 pub struct Failover {
-    roster: Roster,
-    terms: Terms,
-    retry: Retry,
+    candidates: Candidates,
+    terms: FailoverTerms,
+    retry: RetryBudget,
     current: Candidate,
     /// Candidates not tried since the last answer, in chain order.
     left: Vec<Candidate>,
-    level: Level,
-    tried: Vec<Level>,
-    notes: Vec<Note>,
+    level: ReasoningLevel,
+    tried: Vec<ReasoningLevel>,
+    notes: Vec<CandidateNote>,
     /// Index of the first note since the last answer.
     since: usize,
     /// Time of the current request, while nothing has arrived.
-    silent_since: Option<u64>,
+    requested_at: Option<u64>,
 }
 
 /// Remedy for a failure.
@@ -134,18 +134,18 @@ impl Remedy {
 
 impl Failover {
     /// Chooses the first candidate. Candidates skipped because of a cooldown are recorded in the notes.
-    pub fn begin(roster: Roster, terms: Terms, now: u64) -> Self {
-        let left = roster.chain(&roster.book.lock(), &terms.preferred);
+    pub fn begin(roster: Candidates, terms: FailoverTerms, now: u64) -> Self {
+        let left = roster.chain(&roster.health.lock(), &terms.preferred);
         let mut failover = Self {
-            retry: Retry::new(terms.limits, terms.seed),
+            retry: RetryBudget::new(terms.limits, terms.seed),
             current: roster.first.clone(),
             left,
             level: terms.level,
             tried: Vec::new(),
             notes: Vec::new(),
             since: 0,
-            silent_since: None,
-            roster,
+            requested_at: None,
+            candidates: roster,
             terms,
         };
         failover.advance(now);
@@ -163,12 +163,12 @@ impl Failover {
     }
 
     /// Returns the current reasoning level.
-    pub fn level(&self) -> Level {
+    pub fn level(&self) -> ReasoningLevel {
         self.level
     }
 
     /// Returns which candidates did not answer so far, and why, oldest first. The list only grows.
-    pub fn notes(&self) -> &[Note] {
+    pub fn notes(&self) -> &[CandidateNote] {
         &self.notes
     }
 
@@ -180,99 +180,100 @@ impl Failover {
     /// Returns the idle timeout of the current candidate: its own, but at most its share of the remaining time, so that
     /// every candidate can be tried before the deadline.
     pub fn idle(&self, now: u64) -> Duration {
-        let idle = self.current.model.spec().idle;
+        let idle = self.current.model.spec().idle_timeout;
         // The last candidate has all the remaining time; only the run's deadline ends it.
         let Some(deadline) = self.terms.deadline.filter(|_| !self.left.is_empty()) else { return idle };
         let share = deadline.saturating_sub(now) / (self.left.len() as u64 + 1);
-        idle.min(Duration::from_millis(share).max(LEAST_IDLE))
+        idle.min(Duration::from_millis(share).max(MIN_IDLE))
     }
 
     /// Returns the credential that the session should prefer next time; `None` if a fallback answered, because a
     /// fallback applies to one run only.
     pub fn sticky(&self) -> Option<&Arc<str>> {
-        let (first, current) = (self.roster.first.model.spec(), self.current.model.spec());
+        let (first, current) = (self.candidates.first.model.spec(), self.current.model.spec());
         let is_first_choice = (&first.provider, &first.model) == (&current.provider, &current.model);
-        is_first_choice.then_some(&self.current.profile).filter(|profile| !is_nobody(profile))
+        is_first_choice.then_some(&self.current.profile).filter(|profile| !is_not_stored(profile))
     }
 
     /// Records a complete answer. The candidate stays current; those that failed may be tried again later in the run.
     pub fn succeeded(&mut self, now: u64) {
         let Candidate { profile, model, .. } = &self.current;
-        self.roster.book.change(|standing| standing.succeeded(profile, &model.spec().model, now));
+        self.candidates.health.change(|standing| standing.succeeded(profile, &model.spec().model, now));
         self.retry.succeeded();
-        self.left = self.roster.chain(&self.roster.book.lock(), &self.terms.preferred);
+        self.left = self.candidates.chain(&self.candidates.health.lock(), &self.terms.preferred);
         self.left.retain(|candidate| *candidate != self.current);
         self.since = self.notes.len();
     }
 
     /// Records that the candidate was requested.
-    pub fn asked(&mut self, now: u64) {
-        self.silent_since = Some(now);
+    pub fn requested(&mut self, now: u64) {
+        self.requested_at = Some(now);
     }
 
     /// Records that the candidate produced output, so that it is no longer silent.
-    pub fn heard(&mut self) {
-        self.silent_since = None;
+    pub fn responded(&mut self) {
+        self.requested_at = None;
     }
 
     /// Records a failure of the candidate and returns the next step.
-    pub fn failed(&mut self, error: &Error, now: u64) -> Step {
+    pub fn failed(&mut self, error: &Error, now: u64) -> FailoverStep {
         match Remedy::of(error) {
-            Remedy::Compact => Step::Compact,
+            Remedy::Compact => FailoverStep::Compact,
             Remedy::Again => {
-                let since = self.silent_since.take().unwrap_or(now);
+                let since = self.requested_at.take().unwrap_or(now);
                 match self.retry.wait(error, (since, now), self.terms.deadline, self.others(now)) {
-                    Some(wait) => Step::Wait(wait),
+                    Some(wait) => FailoverStep::RetryAfter(wait),
                     None => self.next(&self.exhausted(error, now), now),
                 }
             }
             Remedy::Next => self.next(error, now),
             Remedy::Think => {
                 let has = &self.current.model.spec().thinking;
-                let mut offered = thinking::offered(error).into_iter();
+                let mut offered = thinking::offered_levels(error).into_iter();
                 match offered.find(|&level| !self.tried.contains(&level.clamp(has))) {
                     Some(level) => {
                         self.think(level);
-                        Step::Think(level)
+                        FailoverStep::RetryWithLevel(level)
                     }
-                    None => Step::End(self.give_up(error, now)),
+                    None => FailoverStep::End(self.give_up(error, now)),
                 }
             }
-            Remedy::End => Step::End(self.give_up(error, now)),
+            Remedy::End => FailoverStep::End(self.give_up(error, now)),
         }
     }
 
     /// Skips the candidate without trying it, because it cannot handle the request. This is not held against it, and
     /// another candidate may succeed.
-    pub fn pass_over(&mut self, error: &Error, now: u64) -> Step {
-        self.skip(self.current.clone(), Reason::of(error).as_str().to_owned(), error.cause().to_owned());
-        if self.advance(now) { Step::Next } else { Step::End(self.sum_up(error)) }
+    pub fn skip_current(&mut self, error: &Error, now: u64) -> FailoverStep {
+        self.skip(self.current.clone(), FailureReason::of(error).as_str().to_owned(), error.cause().to_owned());
+        if self.advance(now) { FailoverStep::Next } else { FailoverStep::End(self.combined_error(error)) }
     }
 
     /// Records a failure after which no other candidate is tried, for example when compaction is not possible. Returns
     /// the error to report.
     pub fn give_up(&mut self, error: &Error, now: u64) -> Error {
-        self.leave(error, now);
-        self.sum_up(error)
+        self.record_failure(error, now);
+        self.combined_error(error)
     }
 
     /// Records that the run's deadline passed while the candidate was active: this counts as its failure.
     pub fn timed_out(&mut self, now: u64) {
-        self.leave(&Error::new(ErrorKind::Timeout, "the run's time was up"), now);
+        self.record_failure(&Error::new(ErrorKind::Timeout, "the run timed out"), now);
     }
 
-    fn others(&self, now: u64) -> Others {
-        let standing = self.roster.book.lock();
-        let is_ready = |candidate: &Candidate| self.terms.preferred.turn(candidate, &standing, now) == 0;
-        if self.left.iter().any(is_ready) { Others::Ready } else { Others::None }
+    fn others(&self, now: u64) -> OtherCandidates {
+        let standing = self.candidates.health.lock();
+        let is_ready = |candidate: &Candidate| self.terms.preferred.ready_at(candidate, &standing, now) == 0;
+        if self.left.iter().any(is_ready) { OtherCandidates::Ready } else { OtherCandidates::None }
     }
 
-    /// Adds the attempts and time spent to a failure after which the candidate is not retried.
+    /// Returns the error of a candidate that is not retried any more, with the number of attempts, the time spent, and
+    /// the wait requested by the provider if that was too long.
     fn exhausted(&self, error: &Error, now: u64) -> Error {
-        let asks = error.retry_after.filter(|asked| *asked > self.terms.limits.total.min(self.terms.limits.longest));
-        let asks = asks.map(|asked| format!("it asks to wait {} s", asked.as_secs()));
+        let asks = error.retry_after.filter(|asked| *asked > self.terms.limits.total.min(self.terms.limits.max_delay));
+        let asks = asks.map(|asked| format!("the provider asks to wait {} s", asked.as_secs()));
         let spent = self.retry.spent(now);
-        let spent = spent.map(|Spent { attempts, time }| format!("{attempts} attempts in {} s", time.as_secs()));
+        let spent = spent.map(|RetrySpent { attempts, time }| format!("{attempts} attempts in {} s", time.as_secs()));
         let facts: Vec<_> = spent.into_iter().chain(asks).collect();
         if facts.is_empty() {
             return error.clone();
@@ -283,44 +284,48 @@ impl Failover {
         Error { message: format!("{cause} ({}){advice}", facts.join(", ")), ..error.clone() }
     }
 
-    fn next(&mut self, error: &Error, now: u64) -> Step {
-        self.leave(error, now);
+    fn next(&mut self, error: &Error, now: u64) -> FailoverStep {
+        self.record_failure(error, now);
         if self.terms.deadline.is_some_and(|deadline| deadline <= now) {
             for candidate in std::mem::take(&mut self.left) {
-                self.skip(candidate, Reason::Timeout.as_str().to_owned(), "no time was left".to_owned());
+                self.skip(
+                    candidate,
+                    FailureReason::Timeout.as_str().to_owned(),
+                    "not tried, no time was left".to_owned(),
+                );
             }
         }
-        if self.advance(now) { Step::Next } else { Step::End(self.sum_up(error)) }
+        if self.advance(now) { FailoverStep::Next } else { FailoverStep::End(self.combined_error(error)) }
     }
 
     /// Records a failure against the credential or model at fault.
-    fn leave(&mut self, error: &Error, now: u64) {
+    fn record_failure(&mut self, error: &Error, now: u64) {
         let candidate = self.current.clone();
         let (profile, model) = (candidate.profile.clone(), candidate.model.clone());
-        let reason = Reason::of(error).as_str().to_owned();
-        self.roster.book.change(|standing| standing.failed(&profile, &model.spec().model, error, now));
+        let reason = FailureReason::of(error).as_str().to_owned();
+        self.candidates.health.change(|standing| standing.failed(&profile, &model.spec().model, error, now));
         let same: Vec<_> = match Blame::of(error) {
             Blame::Profile => self.left.extract_if(.., |other| other.profile == profile).collect(),
-            Blame::Model | Blame::Nobody => Vec::new(),
+            Blame::Model | Blame::Request => Vec::new(),
         };
         let why = error.cause().to_owned();
-        self.notes.push(Note { candidate, fate: Fate::Failed, reason: reason.clone(), why });
+        self.notes.push(CandidateNote { candidate, outcome: CandidateOutcome::Failed, reason: reason.clone(), why });
         for other in same {
-            self.skip(other, reason.clone(), format!("not asked, {profile} was just refused"));
+            self.skip(other, reason.clone(), format!("not tried, {profile} was just rejected"));
         }
     }
 
     /// Advances to the first candidate that is not in cooldown, else to the one whose cooldown ends first.
     fn advance(&mut self, now: u64) -> bool {
-        let standing = self.roster.book.lock();
-        let turn = |(_, candidate): &(usize, &Candidate)| self.terms.preferred.turn(candidate, &standing, now);
+        let standing = self.candidates.health.lock();
+        let turn = |(_, candidate): &(usize, &Candidate)| self.terms.preferred.ready_at(candidate, &standing, now);
         let Some((place, _)) = self.left.iter().enumerate().min_by_key(turn) else { return false };
-        let resting = |candidate: &Candidate| Some((candidate.clone(), candidate.rest(&standing, now)?));
+        let resting = |candidate: &Candidate| Some((candidate.clone(), candidate.cooldown(&standing, now)?));
         let passed: Vec<_> = self.left[..place].iter().filter_map(resting).collect();
         drop(standing);
         for (candidate, rest) in passed {
             if !self.notes[self.since..].iter().any(|note| note.candidate == candidate) {
-                let why = format!("not asked, it rests for another {} s", (rest.until - now).div_ceil(1000));
+                let why = format!("not tried, in cooldown for another {} s", (rest.until - now).div_ceil(1000));
                 self.skip(candidate, rest.reason, why);
             }
         }
@@ -331,20 +336,21 @@ impl Failover {
         true
     }
 
-    fn think(&mut self, level: Level) {
+    fn think(&mut self, level: ReasoningLevel) {
         self.level = level;
         self.tried.push(level.clamp(&self.current.model.spec().thinking));
     }
 
     fn skip(&mut self, candidate: Candidate, reason: String, why: String) {
-        self.notes.push(Note { candidate, fate: Fate::Skipped, reason, why });
+        self.notes.push(CandidateNote { candidate, outcome: CandidateOutcome::Skipped, reason, why });
     }
 
     /// Combines the failures into one error: a single failure unchanged, else a list of candidates and reasons.
-    fn sum_up(&self, last: &Error) -> Error {
+    fn combined_error(&self, last: &Error) -> Error {
         let notes = &self.notes[self.since..];
-        let is_latest =
-            |(place, note): &(usize, &Note)| !notes[place + 1..].iter().any(|later| later.candidate == note.candidate);
+        let is_latest = |(place, note): &(usize, &CandidateNote)| {
+            !notes[place + 1..].iter().any(|later| later.candidate == note.candidate)
+        };
         let lines: Vec<_> = notes.iter().enumerate().filter(is_latest).map(|(_, note)| note.to_string()).collect();
         if lines.len() < 2 {
             return last.clone();
@@ -355,12 +361,12 @@ impl Failover {
     }
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for CandidateNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why: String = self.why.trim_end_matches('.').chars().take(WHY).collect();
+        let why: String = self.why.trim_end_matches('.').chars().take(MAX_REASON_CHARS).collect();
         let failure = failure_of(&self.candidate.to_string(), &why);
         match self.reason.as_str() {
-            reason if reason == Reason::Unknown.as_str() => write!(f, "{failure}"),
+            reason if reason == FailureReason::Unknown.as_str() => write!(f, "{failure}"),
             reason => write!(f, "{failure} ({reason})"),
         }
     }

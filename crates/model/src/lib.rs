@@ -4,16 +4,16 @@
 //! and [`failover`] the choice of the next candidate after a failure.
 #![warn(missing_docs)]
 
+pub mod candidates;
 pub mod catalog;
 pub mod classify;
 pub mod demo;
 pub mod error;
 pub mod failover;
+pub mod profile_health;
 pub mod request;
 pub mod retry;
-pub mod roster;
 pub mod spec;
-pub mod standing;
 pub mod stream;
 pub mod thinking;
 pub mod tokens;
@@ -23,22 +23,22 @@ use std::pin::Pin;
 use futures_util::Stream;
 
 pub use error::{Error, ErrorKind};
-pub use request::{Cache, Request, ToolSpec};
-pub use spec::{Prices, Spec, writes_tags};
-pub use stream::{Answer, Event, Seal};
-pub use thinking::Level;
+pub use request::{CacheLifetime, Request, ToolSpec};
+pub use spec::{ModelSpec, Prices, uses_reasoning_tags};
+pub use stream::{ModelAnswer, ModelEvent, Signature};
+pub use thinking::ReasoningLevel;
 
 /// Stream of an answer's events.
-pub type EventStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
+pub type EventStream = Pin<Box<dyn Stream<Item = ModelEvent> + Send>>;
 
 /// A language model.
 pub trait Model: Send + Sync {
     /// Returns the model's description.
-    fn spec(&self) -> &Spec;
+    fn spec(&self) -> &ModelSpec;
 
-    /// Starts an answer. Must not panic or block; a failure is an [`Event::Failed`] in the stream.
+    /// Starts an answer. Must not panic or block; a failure is an [`ModelEvent::Failed`] in the stream.
     ///
-    /// The stream ends with exactly one [`Event::Done`] or [`Event::Failed`]; without either it counts as truncated.
+    /// The stream ends with exactly one [`ModelEvent::Done`] or [`ModelEvent::Failed`]; without either it counts as truncated.
     /// Dropping it cancels the request.
     fn stream(&self, request: Request) -> EventStream;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homard_proto::message::Message;
 use serde_json::Value;
 
-use crate::thinking::Level;
+use crate::thinking::ReasoningLevel;
 
 /// A request to a model: its complete input and the options for the answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,19 +14,19 @@ pub struct Request {
     pub system: Arc<str>,
     /// Number of bytes at the start of the system prompt that are the same in every turn of the session; the remainder
     /// may change.
-    pub stable: usize,
+    pub stable_bytes: usize,
     /// Messages, oldest first. Shared with the history, never copied.
     pub messages: Vec<Arc<Message>>,
     /// Tools that the model may see.
     pub tools: Arc<[ToolSpec]>,
     /// Whether it may call tools. Providers without this option may return calls anyway.
-    pub may_call: bool,
+    pub allow_calls: bool,
     /// Reasoning level. A wire sends the nearest level that the model supports.
-    pub thinking: Level,
-    /// Maximum output tokens; defaults to the value in its [`Spec`](crate::Spec).
+    pub thinking: ReasoningLevel,
+    /// Maximum output tokens; defaults to the value in its [`ModelSpec`](crate::ModelSpec).
     pub max_output: Option<u64>,
     /// Requested lifetime of the prompt cache.
-    pub cache: Cache,
+    pub cache: CacheLifetime,
     /// Session, for providers that route requests of one session to the same cache.
     pub session: Option<Arc<str>>,
 }
@@ -35,13 +35,13 @@ impl Default for Request {
     fn default() -> Self {
         Self {
             system: Arc::default(),
-            stable: 0,
+            stable_bytes: 0,
             messages: Vec::new(),
             tools: Arc::default(),
-            may_call: true,
-            thinking: Level::default(),
+            allow_calls: true,
+            thinking: ReasoningLevel::default(),
             max_output: None,
-            cache: Cache::default(),
+            cache: CacheLifetime::default(),
             session: None,
         }
     }
@@ -49,7 +49,7 @@ impl Default for Request {
 
 /// Requested lifetime of the prompt cache. Many providers cache without being asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cache {
+pub enum CacheLifetime {
     /// No caching.
     Off,
     /// The provider's default, usually minutes.

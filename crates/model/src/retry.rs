@@ -15,7 +15,7 @@ pub const UNATTENDED_TOTAL: Duration = Duration::from_secs(300);
 
 /// Retry limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RetryLimits {
     /// Maximum number of attempts that end in a rate limit without a success in between.
     pub rate_limits: u32,
     /// Maximum number of retries after other failures without a success in between.
@@ -24,40 +24,40 @@ pub struct Limits {
     /// attempt if the model sent nothing in it. An attempt in progress is not aborted.
     pub total: Duration,
     /// First backoff delay, half of it after a failed connection; each further delay doubles.
-    pub first: Duration,
+    pub initial_delay: Duration,
     /// Maximum backoff delay. A provider that asks for more is not retried.
-    pub longest: Duration,
+    pub max_delay: Duration,
     /// Maximum delay while another candidate is ready. With the default first delay: three retries.
-    pub patience: Duration,
+    pub max_delay_if_ready: Duration,
 }
 
-impl Default for Limits {
+impl Default for RetryLimits {
     fn default() -> Self {
         Self {
             rate_limits: 10,
             retries: 8,
             total: TOTAL,
-            first: Duration::from_secs(2),
-            longest: Duration::from_secs(60),
-            patience: Duration::from_secs(8),
+            initial_delay: Duration::from_secs(2),
+            max_delay: Duration::from_secs(60),
+            max_delay_if_ready: Duration::from_secs(8),
         }
     }
 }
 
 /// A delay before the same request is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wait {
+pub struct RetryDelay {
     /// Duration of the delay.
     pub after: Duration,
     /// Number of the next attempt of this candidate: 2 after the first failure.
     pub attempt: u32,
     /// Maximum number of attempts, if the candidate keeps failing at once.
-    pub most: u32,
+    pub max_attempts: u32,
 }
 
 /// Attempts and time spent on a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent {
+pub struct RetrySpent {
     /// Number of attempts.
     pub attempts: u32,
     /// Total time.
@@ -65,13 +65,13 @@ pub struct Spent {
 }
 
 /// Maximum number of consecutive retries for a server that cannot be reached or sends malformed responses.
-const BLIND: u32 = 2;
+const MAX_BLIND_RETRIES: u32 = 2;
 
 /// Returns the maximum number of consecutive retries after this failure. A server that is missing or speaks another
 /// protocol is rarely fixed within a minute: the operator has to look.
-fn stubborn(error: &Error) -> u32 {
+fn max_consecutive_retries(error: &Error) -> u32 {
     match error.kind {
-        ErrorKind::Connect | ErrorKind::Malformed => BLIND,
+        ErrorKind::Connect | ErrorKind::Malformed => MAX_BLIND_RETRIES,
         ErrorKind::Timeout | ErrorKind::RateLimit | ErrorKind::Overloaded | ErrorKind::Server => u32::MAX,
         ErrorKind::Truncated | ErrorKind::Auth | ErrorKind::Billing | ErrorKind::Rejected => u32::MAX,
         ErrorKind::Overflow | ErrorKind::ContentFilter | ErrorKind::Misconfigured => u32::MAX,
@@ -80,7 +80,7 @@ fn stubborn(error: &Error) -> u32 {
 
 /// Whether another candidate could answer at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Others {
+pub enum OtherCandidates {
     /// Yes: failover is better than a long delay.
     Ready,
     /// No, or only candidates in cooldown.
@@ -89,13 +89,13 @@ pub enum Others {
 
 /// Remaining retry budget of one run.
 #[derive(Debug, Clone)]
-pub struct Retry {
-    limits: Limits,
+pub struct RetryBudget {
+    limits: RetryLimits,
     /// State of the jitter generator.
-    chance: u64,
+    jitter_state: u64,
     rate_limited: u32,
     retried: u32,
-    /// Start of the period bounded by [`Limits::total`].
+    /// Start of the period bounded by [`RetryLimits::total`].
     since: Option<u64>,
     /// Number of delays for the current candidate.
     streak: u32,
@@ -103,10 +103,10 @@ pub struct Retry {
     begun: Option<u64>,
 }
 
-impl Retry {
+impl RetryBudget {
     /// Creates a full budget. Runs with different seeds do not retry at the same moment.
-    pub fn new(limits: Limits, seed: u64) -> Self {
-        Self { limits, chance: seed, rate_limited: 0, retried: 0, since: None, streak: 0, begun: None }
+    pub fn new(limits: RetryLimits, seed: u64) -> Self {
+        Self { limits, jitter_state: seed, rate_limited: 0, retried: 0, since: None, streak: 0, begun: None }
     }
 
     /// Returns the delay before the same request is retried; `None` if it should not be. `since` is the start of the
@@ -119,9 +119,9 @@ impl Retry {
         error: &Error,
         (since, now): (u64, u64),
         deadline: Option<u64>,
-        others: Others,
-    ) -> Option<Wait> {
-        let longest = self.limits.longest;
+        others: OtherCandidates,
+    ) -> Option<RetryDelay> {
+        let longest = self.limits.max_delay;
         let is_rate_limit = error.kind == ErrorKind::RateLimit;
         if is_rate_limit {
             self.rate_limited = self.rate_limited.saturating_add(1);
@@ -130,7 +130,7 @@ impl Retry {
         let start = *self.since.get_or_insert(since);
         let asked = error.retry_after.unwrap_or_default();
         let least = self.backoff(error, self.streak).max(asked);
-        let after = least.saturating_add(least.mul_f64(self.roll() / 4.0));
+        let after = least.saturating_add(least.mul_f64(self.next_jitter() / 4.0));
         let wakes = now.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let has_budget = if is_rate_limit {
             self.rate_limited < self.limits.rate_limits
@@ -139,20 +139,22 @@ impl Retry {
         };
         let is_in_time = deadline.is_none_or(|deadline| wakes < deadline)
             && Duration::from_millis(wakes.saturating_sub(start)) <= self.limits.total;
-        let is_worth_it = asked <= longest && least <= self.patience(error, others) && self.streak < stubborn(error);
+        let is_worth_it = asked <= longest
+            && least <= self.max_acceptable_delay(error, others)
+            && self.streak < max_consecutive_retries(error);
         if !is_worth_it || !has_budget || !is_in_time {
             return None;
         }
-        let most = self.most(error, others);
+        let most = self.max_attempts(error, others);
         self.streak = self.streak.saturating_add(1);
         self.retried += u32::from(!is_rate_limit);
-        Some(Wait { after, attempt: self.streak + 1, most: most.max(self.streak + 1) })
+        Some(RetryDelay { after, attempt: self.streak + 1, max_attempts: most.max(self.streak + 1) })
     }
 
     /// Returns the attempts and time spent on the current candidate, if it was tried more than once.
-    pub fn spent(&self, now: u64) -> Option<Spent> {
+    pub fn spent(&self, now: u64) -> Option<RetrySpent> {
         let time = Duration::from_millis(now.saturating_sub(self.begun?));
-        (self.streak > 0).then_some(Spent { attempts: self.streak + 1, time })
+        (self.streak > 0).then_some(RetrySpent { attempts: self.streak + 1, time })
     }
 
     /// Records a failover: delays start with the first again. The budget is unchanged.
@@ -162,46 +164,49 @@ impl Retry {
 
     /// Records an answer: the budget is full again.
     pub fn succeeded(&mut self) {
-        *self = Self::new(self.limits, self.chance);
+        *self = Self::new(self.limits, self.jitter_state);
     }
 
     /// Returns the delay after this many delays, without jitter.
     fn backoff(&self, error: &Error, waits: u32) -> Duration {
         // A refused connection fails at once: a user with a configuration error should not wait long.
-        let first = if error.kind == ErrorKind::Connect { self.limits.first / 2 } else { self.limits.first };
-        first.saturating_mul(2_u32.saturating_pow(waits)).min(self.limits.longest)
+        let first =
+            if error.kind == ErrorKind::Connect { self.limits.initial_delay / 2 } else { self.limits.initial_delay };
+        first.saturating_mul(2_u32.saturating_pow(waits)).min(self.limits.max_delay)
     }
 
     /// Returns the maximum acceptable delay.
-    fn patience(&self, error: &Error, others: Others) -> Duration {
+    fn max_acceptable_delay(&self, error: &Error, others: OtherCandidates) -> Duration {
         match others {
-            Others::None => Duration::MAX,
+            OtherCandidates::None => Duration::MAX,
             // A candidate that was silent for minutes may be silent again, and a rate limit without a retry delay
             // rarely ends within seconds.
-            Others::Ready if error.kind == ErrorKind::Timeout => Duration::ZERO,
-            Others::Ready if error.kind == ErrorKind::RateLimit && error.retry_after.is_none() => Duration::ZERO,
-            Others::Ready => self.limits.patience,
+            OtherCandidates::Ready if error.kind == ErrorKind::Timeout => Duration::ZERO,
+            OtherCandidates::Ready if error.kind == ErrorKind::RateLimit && error.retry_after.is_none() => {
+                Duration::ZERO
+            }
+            OtherCandidates::Ready => self.limits.max_delay_if_ready,
         }
     }
 
     /// Returns the maximum number of attempts of one candidate if it always fails this way and at once.
-    fn most(&self, error: &Error, others: Others) -> u32 {
-        let Limits { rate_limits, retries, total, .. } = self.limits;
+    fn max_attempts(&self, error: &Error, others: OtherCandidates) -> u32 {
+        let RetryLimits { rate_limits, retries, total, .. } = self.limits;
         let retries = if error.kind == ErrorKind::RateLimit { rate_limits.saturating_sub(1) } else { retries };
-        let (patience, asked) = (self.patience(error, others), error.retry_after.unwrap_or_default());
+        let (patience, asked) = (self.max_acceptable_delay(error, others), error.retry_after.unwrap_or_default());
         let mut sum = Duration::ZERO;
         let fits = |waits: &u32| {
             let wait = self.backoff(error, *waits).max(asked);
             sum = sum.saturating_add(wait);
             wait <= patience && sum <= total
         };
-        1 + (0..retries.min(stubborn(error))).take_while(fits).count() as u32
+        1 + (0..retries.min(max_consecutive_retries(error))).take_while(fits).count() as u32
     }
 
     /// Returns the next jitter value, from 0 to 1 (SplitMix64).
-    fn roll(&mut self) -> f64 {
-        self.chance = self.chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.chance;
+    fn next_jitter(&mut self) -> f64 {
+        self.jitter_state = self.jitter_state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.jitter_state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
@@ -224,8 +229,8 @@ mod tests {
         ErrorKind::Truncated,
     ];
 
-    fn unattended() -> Limits {
-        Limits { total: UNATTENDED_TOTAL, ..Limits::default() }
+    fn unattended() -> RetryLimits {
+        RetryLimits { total: UNATTENDED_TOTAL, ..RetryLimits::default() }
     }
 
     fn error(kind: ErrorKind, retry_after: Option<u64>) -> Error {
@@ -233,11 +238,11 @@ mod tests {
     }
 
     /// Returns the delays in whole seconds, without jitter, for a model that always fails this way and at once.
-    fn waits(error: &Error, others: Others) -> Vec<u64> {
-        let (mut retry, mut now) = (Retry::new(Limits::default(), 7), 0);
+    fn waits(error: &Error, others: OtherCandidates) -> Vec<u64> {
+        let (mut retry, mut now) = (RetryBudget::new(RetryLimits::default(), 7), 0);
         let mut waits = Vec::new();
         for _ in 0..20 {
-            let Some(Wait { after: wait, .. }) = retry.wait(error, (now, now), None, others) else { break };
+            let Some(RetryDelay { after: wait, .. }) = retry.wait(error, (now, now), None, others) else { break };
             now += wait.as_millis() as u64;
             // Jitter adds at most a quarter, and every step doubles: rounding down to a power of two yields the step.
             let seconds = wait.as_secs_f64();
@@ -248,72 +253,79 @@ mod tests {
 
     #[test]
     fn waits_double_until_the_budget_is_spent() {
-        assert_eq!(waits(&error(ErrorKind::RateLimit, None), Others::None), [2, 4, 8, 16]);
-        assert_eq!(waits(&error(ErrorKind::Server, None), Others::None), [2, 4, 8, 16]);
-        assert_eq!(waits(&error(ErrorKind::Connect, None), Others::None), [1, 2]);
+        assert_eq!(waits(&error(ErrorKind::RateLimit, None), OtherCandidates::None), [2, 4, 8, 16]);
+        assert_eq!(waits(&error(ErrorKind::Server, None), OtherCandidates::None), [2, 4, 8, 16]);
+        assert_eq!(waits(&error(ErrorKind::Connect, None), OtherCandidates::None), [1, 2]);
     }
 
     #[test]
     fn nobody_waits_long_while_another_is_ready() {
         const NONE: [u64; 0] = [];
-        assert_eq!(waits(&error(ErrorKind::Overloaded, None), Others::Ready), [2, 4, 8]);
-        assert_eq!(waits(&error(ErrorKind::Overloaded, Some(9)), Others::Ready), NONE);
-        assert_eq!(waits(&error(ErrorKind::RateLimit, None), Others::Ready), NONE);
-        assert_eq!(waits(&error(ErrorKind::RateLimit, Some(1)), Others::Ready), [2, 4, 8]);
-        assert_eq!(waits(&error(ErrorKind::Timeout, None), Others::Ready), NONE);
+        assert_eq!(waits(&error(ErrorKind::Overloaded, None), OtherCandidates::Ready), [2, 4, 8]);
+        assert_eq!(waits(&error(ErrorKind::Overloaded, Some(9)), OtherCandidates::Ready), NONE);
+        assert_eq!(waits(&error(ErrorKind::RateLimit, None), OtherCandidates::Ready), NONE);
+        assert_eq!(waits(&error(ErrorKind::RateLimit, Some(1)), OtherCandidates::Ready), [2, 4, 8]);
+        assert_eq!(waits(&error(ErrorKind::Timeout, None), OtherCandidates::Ready), NONE);
     }
 
     #[test]
     fn a_wait_of_more_than_a_minute_is_not_slept() {
-        let mut retry = Retry::new(unattended(), 0);
-        assert_eq!(retry.wait(&error(ErrorKind::RateLimit, Some(61)), (0, 0), None, Others::None), None);
-        assert!(retry.wait(&error(ErrorKind::RateLimit, Some(60)), (0, 0), None, Others::None).is_some());
+        let mut retry = RetryBudget::new(unattended(), 0);
+        assert_eq!(retry.wait(&error(ErrorKind::RateLimit, Some(61)), (0, 0), None, OtherCandidates::None), None);
+        assert!(retry.wait(&error(ErrorKind::RateLimit, Some(60)), (0, 0), None, OtherCandidates::None).is_some());
     }
 
     #[test]
     fn eight_retries_fit_into_a_window_of_quick_failures() {
-        let mut retry = Retry::new(Limits { longest: Duration::from_secs(5), ..unattended() }, 1);
+        let mut retry = RetryBudget::new(RetryLimits { max_delay: Duration::from_secs(5), ..unattended() }, 1);
         let server = error(ErrorKind::Server, None);
-        let tries = (0..20).filter(|_| retry.wait(&server, (0, 0), None, Others::None).is_some()).count();
+        let tries = (0..20).filter(|_| retry.wait(&server, (0, 0), None, OtherCandidates::None).is_some()).count();
         assert_eq!(tries, 8);
         retry.succeeded();
-        assert!(retry.wait(&server, (0, 0), None, Others::None).is_some());
+        assert!(retry.wait(&server, (0, 0), None, OtherCandidates::None).is_some());
     }
 
     #[test]
     fn a_model_that_hangs_is_asked_again_only_if_nobody_waits() {
         let timeout = error(ErrorKind::Timeout, None);
-        assert_eq!(Retry::new(Limits::default(), 1).wait(&timeout, (0, 120_000), None, Others::None), None);
-        let mut retry = Retry::new(unattended(), 1);
-        assert!(retry.wait(&timeout, (0, 120_000), None, Others::None).is_some());
-        assert!(retry.wait(&timeout, (122_000, 242_000), None, Others::None).is_some());
-        assert_eq!(retry.wait(&timeout, (246_000, 366_000), None, Others::None), None);
-        assert_eq!(retry.spent(366_000), Some(Spent { attempts: 3, time: Duration::from_secs(366) }));
+        assert_eq!(
+            RetryBudget::new(RetryLimits::default(), 1).wait(&timeout, (0, 120_000), None, OtherCandidates::None),
+            None
+        );
+        let mut retry = RetryBudget::new(unattended(), 1);
+        assert!(retry.wait(&timeout, (0, 120_000), None, OtherCandidates::None).is_some());
+        assert!(retry.wait(&timeout, (122_000, 242_000), None, OtherCandidates::None).is_some());
+        assert_eq!(retry.wait(&timeout, (246_000, 366_000), None, OtherCandidates::None), None);
+        assert_eq!(retry.spent(366_000), Some(RetrySpent { attempts: 3, time: Duration::from_secs(366) }));
     }
 
     #[test]
     fn a_wait_says_which_attempt_follows_and_how_many_there_are_at_most() {
         let counted = |kind, retry_after, others| {
-            let mut retry = Retry::new(Limits::default(), 3);
+            let mut retry = RetryBudget::new(RetryLimits::default(), 3);
             let mut now = 0;
             let mut counted = Vec::new();
             while let Some(wait) = retry.wait(&error(kind, retry_after), (now, now), None, others) {
                 now += wait.after.as_millis() as u64;
-                counted.push((wait.attempt, wait.most));
+                counted.push((wait.attempt, wait.max_attempts));
             }
             counted
         };
-        assert_eq!(counted(ErrorKind::Overloaded, None, Others::None), [(2, 5), (3, 5), (4, 5), (5, 5)]);
-        assert_eq!(counted(ErrorKind::Overloaded, None, Others::Ready), [(2, 4), (3, 4), (4, 4)]);
-        assert_eq!(counted(ErrorKind::Connect, None, Others::None), [(2, 3), (3, 3)]);
-        assert_eq!(counted(ErrorKind::RateLimit, Some(20), Others::None), [(2, 4), (3, 4)]);
+        assert_eq!(counted(ErrorKind::Overloaded, None, OtherCandidates::None), [(2, 5), (3, 5), (4, 5), (5, 5)]);
+        assert_eq!(counted(ErrorKind::Overloaded, None, OtherCandidates::Ready), [(2, 4), (3, 4), (4, 4)]);
+        assert_eq!(counted(ErrorKind::Connect, None, OtherCandidates::None), [(2, 3), (3, 3)]);
+        assert_eq!(counted(ErrorKind::RateLimit, Some(20), OtherCandidates::None), [(2, 4), (3, 4)]);
     }
 
     #[test]
     fn runs_with_different_seeds_come_back_at_different_moments() {
         let wait = |seed| {
-            let wait =
-                Retry::new(Limits::default(), seed).wait(&error(ErrorKind::Server, None), (0, 0), None, Others::None);
+            let wait = RetryBudget::new(RetryLimits::default(), seed).wait(
+                &error(ErrorKind::Server, None),
+                (0, 0),
+                None,
+                OtherCandidates::None,
+            );
             wait.unwrap().after
         };
         let waits: std::collections::BTreeSet<_> = (0..50).map(wait).collect();
@@ -327,11 +339,11 @@ mod tests {
         retry_after: Option<u64>,
         took: u64,
         is_switched: bool,
-        others: Others,
+        others: OtherCandidates,
     }
 
     fn fall() -> impl Strategy<Value = Fall> {
-        let others = prop_oneof![Just(Others::Ready), Just(Others::None)];
+        let others = prop_oneof![Just(OtherCandidates::Ready), Just(OtherCandidates::None)];
         (
             proptest::sample::select(&TRANSIENT[..]),
             proptest::option::of(0..100_u64),
@@ -356,8 +368,8 @@ mod tests {
             deadline in proptest::option::of(0..600_000_u64),
             total in 0..400_u64,
         ) {
-            let limits = Limits { total: Duration::from_secs(total), ..Limits::default() };
-            let (mut retry, mut now) = (Retry::new(limits, seed), 0);
+            let limits = RetryLimits { total: Duration::from_secs(total), ..RetryLimits::default() };
+            let (mut retry, mut now) = (RetryBudget::new(limits, seed), 0);
             let (mut limited, mut others, mut first) = (0, 0, None);
             for fall in falls {
                 let began = now;
@@ -365,10 +377,10 @@ mod tests {
                 let error = error(fall.kind, fall.retry_after);
                 first.get_or_insert(began);
                 match retry.wait(&error, (began, now), deadline, fall.others) {
-                    Some(Wait { after: wait, attempt, most }) => {
+                    Some(RetryDelay { after: wait, attempt, max_attempts: most }) => {
                         now += wait.as_millis() as u64;
-                        prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.first / 2));
-                        prop_assert!(wait <= limits.longest.mul_f64(1.25));
+                        prop_assert!(wait >= error.retry_after.unwrap_or_default().max(limits.initial_delay / 2));
+                        prop_assert!(wait <= limits.max_delay.mul_f64(1.25));
                         prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                         prop_assert!(now - first.unwrap_or(now) <= total * 1_000);
                         prop_assert!(attempt > 1 && attempt <= most);

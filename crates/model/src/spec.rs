@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use homard_proto::message::{Assistant, Cost, Usage};
 
-use crate::thinking::Level;
+use crate::thinking::ReasoningLevel;
 
 /// Idle timeout of cloud providers.
-pub const IDLE: Duration = Duration::from_secs(120);
+pub const CLOUD_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Idle timeout of self-hosted models, which may take long before the first token.
-pub const SELF_HOSTED_IDLE: Duration = Duration::from_secs(300);
+pub const SELF_HOSTED_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Default context window in tokens.
 pub const DEFAULT_CONTEXT_WINDOW: u64 = 200_000;
 
 /// Description of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct ModelSpec {
     /// Provider name in the config.
     pub provider: String,
     /// Model name at that provider.
@@ -29,29 +29,29 @@ pub struct Spec {
     /// Maximum output tokens; zero leaves it to the provider.
     pub max_output: u64,
     /// Supported reasoning levels other than off; empty if it cannot reason.
-    pub thinking: Vec<Level>,
+    pub thinking: Vec<ReasoningLevel>,
     /// True if it accepts images.
-    pub sees: bool,
+    pub accepts_images: bool,
     /// Prices.
     pub prices: Prices,
     /// Idle timeout of its stream; heartbeats count as activity.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
 }
 
 /// Prices in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Prices {
-    /// Input tokens.
+    /// Price of input tokens.
     pub input: f64,
-    /// Output tokens.
+    /// Price of output tokens.
     pub output: f64,
-    /// Input tokens read from the provider's cache.
+    /// Price of input tokens read from the provider's cache.
     pub cache_read: f64,
-    /// Input tokens written to the provider's cache.
+    /// Price of input tokens written to the provider's cache.
     pub cache_write: f64,
 }
 
-impl Default for Spec {
+impl Default for ModelSpec {
     /// A nameless model with default values: no reasoning, accepts images, costs nothing.
     fn default() -> Self {
         Self {
@@ -61,20 +61,20 @@ impl Default for Spec {
             context_window: DEFAULT_CONTEXT_WINDOW,
             max_output: 0,
             thinking: Vec::new(),
-            sees: true,
+            accepts_images: true,
             prices: Prices::default(),
-            idle: IDLE,
+            idle_timeout: CLOUD_IDLE_TIMEOUT,
         }
     }
 }
 
 /// True if models of this provider write reasoning and answers in tags.
-pub fn writes_tags(provider: &str) -> bool {
+pub fn uses_reasoning_tags(provider: &str) -> bool {
     matches!(provider, "ollama" | "google-gemini-cli" | "google-generative-ai")
         || ["google-antigravity", "minimax"].iter().any(|part| provider.contains(part))
 }
 
-impl Spec {
+impl ModelSpec {
     /// True if this model wrote the message: only then does it accept its signatures back.
     pub fn wrote(&self, said: &Assistant) -> bool {
         said.api == self.api && said.provider == self.provider && said.model == self.model

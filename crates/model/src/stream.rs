@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// An event of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Event {
+pub enum ModelEvent {
     /// Text; appended to the preceding text, unless that is signed.
     Text(String),
     /// Reasoning; appended to the preceding reasoning, unless that is signed.
@@ -15,11 +15,11 @@ pub enum Event {
     /// A part of a tool call.
     Call(CallDelta),
     /// A signature to be returned unchanged to the provider, with the block that it belongs to.
-    Seal(Seal),
+    Signature(Signature),
     /// No content, but a sign of life: a heartbeat, or bytes of an incomplete event.
-    Alive,
+    Heartbeat,
     /// Successful end.
-    Done(Done),
+    Done(AnswerEnd),
     /// Failed end.
     Failed(Error),
 }
@@ -42,7 +42,7 @@ pub struct CallDelta {
 /// It ends its block: text or reasoning after it starts a new one. A signature without a preceding block creates an
 /// empty block of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seal {
+pub enum Signature {
     /// On the current reasoning block: `thinkingSignature`.
     Thinking(String),
     /// Encrypted reasoning, a block of its own: `thinkingSignature` with `redacted: true`.
@@ -55,7 +55,7 @@ pub enum Seal {
 
 /// Successful end of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Done {
+pub struct AnswerEnd {
     /// Stop reason.
     pub stop: StopReason,
     /// Token usage and cost.
@@ -64,18 +64,18 @@ pub struct Done {
 
 /// An answer under construction: blocks in the order in which they started.
 #[derive(Debug, Default)]
-pub struct Answer {
-    parts: Vec<Part>,
+pub struct ModelAnswer {
+    parts: Vec<AnswerPart>,
 }
 
 #[derive(Debug)]
-enum Part {
+enum AnswerPart {
     Text { text: String, seal: Option<String> },
     Thinking { text: String, seal: Option<String>, is_redacted: bool },
     Call { index: usize, id: String, name: String, arguments: String, seal: Option<String> },
 }
 
-impl Answer {
+impl ModelAnswer {
     /// True if it has no content yet.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
@@ -84,24 +84,24 @@ impl Answer {
     /// Appends text.
     pub fn text(&mut self, delta: &str) {
         match self.parts.last_mut() {
-            Some(Part::Text { text, seal: None }) => text.push_str(delta),
-            _ => self.parts.push(Part::Text { text: delta.to_owned(), seal: None }),
+            Some(AnswerPart::Text { text, seal: None }) => text.push_str(delta),
+            _ => self.parts.push(AnswerPart::Text { text: delta.to_owned(), seal: None }),
         }
     }
 
     /// Appends reasoning.
     pub fn thinking(&mut self, delta: &str) {
         match self.parts.last_mut() {
-            Some(Part::Thinking { text, seal: None, .. }) => text.push_str(delta),
-            _ => self.parts.push(Part::Thinking { text: delta.to_owned(), seal: None, is_redacted: false }),
+            Some(AnswerPart::Thinking { text, seal: None, .. }) => text.push_str(delta),
+            _ => self.parts.push(AnswerPart::Thinking { text: delta.to_owned(), seal: None, is_redacted: false }),
         }
     }
 
     /// Appends a part of a tool call.
     pub fn call(&mut self, delta: CallDelta) {
         let known = self.parts.iter_mut().find_map(|part| match part {
-            Part::Call { index, id, name, arguments, .. } if *index == delta.index => Some((id, name, arguments)),
-            Part::Call { .. } | Part::Text { .. } | Part::Thinking { .. } => None,
+            AnswerPart::Call { index, id, name, arguments, .. } if *index == delta.index => Some((id, name, arguments)),
+            AnswerPart::Call { .. } | AnswerPart::Text { .. } | AnswerPart::Thinking { .. } => None,
         });
         match known {
             Some((id, name, arguments)) => {
@@ -109,7 +109,7 @@ impl Answer {
                 name.push_str(delta.name.as_deref().unwrap_or_default());
                 arguments.push_str(&delta.arguments);
             }
-            None => self.parts.push(Part::Call {
+            None => self.parts.push(AnswerPart::Call {
                 index: delta.index,
                 id: delta.id.unwrap_or_default(),
                 name: delta.name.unwrap_or_default(),
@@ -120,21 +120,23 @@ impl Answer {
     }
 
     /// Adds a signature to a block. A signature for an unknown call is dropped.
-    pub fn seal(&mut self, mark: Seal) {
+    pub fn sign(&mut self, mark: Signature) {
         let text = String::new();
         match (mark, self.parts.last_mut()) {
-            (Seal::Thinking(mark), Some(Part::Thinking { seal: seal @ None, .. }))
-            | (Seal::Text(mark), Some(Part::Text { seal: seal @ None, .. })) => *seal = Some(mark),
-            (Seal::Thinking(mark), _) => {
-                self.parts.push(Part::Thinking { text, seal: Some(mark), is_redacted: false });
+            (Signature::Thinking(mark), Some(AnswerPart::Thinking { seal: seal @ None, .. }))
+            | (Signature::Text(mark), Some(AnswerPart::Text { seal: seal @ None, .. })) => *seal = Some(mark),
+            (Signature::Thinking(mark), _) => {
+                self.parts.push(AnswerPart::Thinking { text, seal: Some(mark), is_redacted: false });
             }
-            (Seal::Redacted(mark), _) => self.parts.push(Part::Thinking { text, seal: Some(mark), is_redacted: true }),
-            (Seal::Text(mark), _) => self.parts.push(Part::Text { text, seal: Some(mark) }),
-            (Seal::Call(which, mark), _) => {
+            (Signature::Redacted(mark), _) => {
+                self.parts.push(AnswerPart::Thinking { text, seal: Some(mark), is_redacted: true })
+            }
+            (Signature::Text(mark), _) => self.parts.push(AnswerPart::Text { text, seal: Some(mark) }),
+            (Signature::Call(which, mark), _) => {
                 for part in &mut self.parts {
                     match part {
-                        Part::Call { index, seal, .. } if *index == which => *seal = Some(mark.clone()),
-                        Part::Call { .. } | Part::Text { .. } | Part::Thinking { .. } => {}
+                        AnswerPart::Call { index, seal, .. } if *index == which => *seal = Some(mark.clone()),
+                        AnswerPart::Call { .. } | AnswerPart::Text { .. } | AnswerPart::Thinking { .. } => {}
                     }
                 }
             }
@@ -143,7 +145,7 @@ impl Answer {
 
     /// Returns the text and reasoning so far, without calls: what may be kept of a truncated answer.
     pub fn into_partial(mut self) -> Vec<Block> {
-        self.parts.retain(|part| !matches!(part, Part::Call { .. }));
+        self.parts.retain(|part| !matches!(part, AnswerPart::Call { .. }));
         self.into_blocks()
     }
 
@@ -151,12 +153,12 @@ impl Answer {
     /// string.
     pub fn into_blocks(self) -> Vec<Block> {
         let block = |part| match part {
-            Part::Text { text, seal } => Block::Text(TextBlock { text, extra: field("textSignature", seal) }),
-            Part::Thinking { text: thinking, seal: thinking_signature, is_redacted } => {
+            AnswerPart::Text { text, seal } => Block::Text(TextBlock { text, extra: field("textSignature", seal) }),
+            AnswerPart::Thinking { text: thinking, seal: thinking_signature, is_redacted } => {
                 let extra = field("redacted", is_redacted.then_some(true));
                 Block::Thinking(ThinkingBlock { thinking, thinking_signature, extra })
             }
-            Part::Call { index, id, name, arguments, seal } => Block::ToolCall(ToolCall {
+            AnswerPart::Call { index, id, name, arguments, seal } => Block::ToolCall(ToolCall {
                 id: if id.trim().is_empty() { format!("call_{index}") } else { id },
                 name,
                 arguments: parse_arguments(&arguments),
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn blocks_keep_the_order_in_which_they_began() {
-        let mut answer = Answer::default();
+        let mut answer = ModelAnswer::default();
         answer.thinking("hm");
         answer.text("Let ");
         answer.text("me.");
@@ -211,19 +213,19 @@ mod tests {
 
     #[test]
     fn a_seal_ends_its_block_and_stays_with_it() {
-        let mut answer = Answer::default();
+        let mut answer = ModelAnswer::default();
         answer.thinking("a");
-        answer.seal(Seal::Thinking("s1".to_owned()));
+        answer.sign(Signature::Thinking("s1".to_owned()));
         answer.thinking("b");
-        answer.seal(Seal::Thinking("s2".to_owned()));
-        answer.seal(Seal::Redacted("s3".to_owned()));
-        answer.seal(Seal::Thinking("s4".to_owned()));
+        answer.sign(Signature::Thinking("s2".to_owned()));
+        answer.sign(Signature::Redacted("s3".to_owned()));
+        answer.sign(Signature::Thinking("s4".to_owned()));
         answer.text("x");
-        answer.seal(Seal::Text("s5".to_owned()));
+        answer.sign(Signature::Text("s5".to_owned()));
         answer.text("y");
         answer.call(piece(3, Some("c"), Some("ls"), ""));
-        answer.seal(Seal::Call(3, "s6".to_owned()));
-        answer.seal(Seal::Call(4, "lost".to_owned()));
+        answer.sign(Signature::Call(3, "s6".to_owned()));
+        answer.sign(Signature::Call(4, "lost".to_owned()));
         let told = serde_json::to_value(answer.into_blocks()).unwrap();
         assert_eq!(
             told,

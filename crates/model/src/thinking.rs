@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Level {
+pub enum ReasoningLevel {
     #[default]
     Off,
     Minimal,
@@ -19,11 +19,19 @@ pub enum Level {
 }
 
 /// Default levels of a model that supports reasoning.
-pub const USUAL: &[Level] = &[Level::Minimal, Level::Low, Level::Medium, Level::High];
+pub const DEFAULT_LEVELS: &[ReasoningLevel] =
+    &[ReasoningLevel::Minimal, ReasoningLevel::Low, ReasoningLevel::Medium, ReasoningLevel::High];
 
-const ALL: [Level; 6] = [Level::Off, Level::Minimal, Level::Low, Level::Medium, Level::High, Level::Xhigh];
+const ALL: [ReasoningLevel; 6] = [
+    ReasoningLevel::Off,
+    ReasoningLevel::Minimal,
+    ReasoningLevel::Low,
+    ReasoningLevel::Medium,
+    ReasoningLevel::High,
+    ReasoningLevel::Xhigh,
+];
 
-impl Level {
+impl ReasoningLevel {
     /// Parses a level name or alias.
     pub fn parse(word: &str) -> Option<Self> {
         let word: String = word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
@@ -66,7 +74,7 @@ impl Level {
 ///
 /// Only a response that names the parameter counts: "supported values" of another parameter must not change the
 /// reasoning level.
-pub fn offered(error: &Error) -> Vec<Level> {
+pub fn offered_levels(error: &Error) -> Vec<ReasoningLevel> {
     let text = format!("{} {}", error.message, error.excerpt).to_lowercase();
     let is_about_thinking = ["reasoning", "thinking", "effort"].iter().any(|word| text.contains(word));
     let list = ["supported values", "supported levels", "must be one of", "expected one of", "one of:"]
@@ -92,26 +100,26 @@ mod tests {
     #[test]
     fn words_mean_levels() {
         for (words, level) in [
-            ("off none", Level::Off),
-            ("think min minimal", Level::Minimal),
-            ("on enable low thinkhard think-hard", Level::Low),
-            ("mid med medium harder think_harder", Level::Medium),
-            ("high ultra ultrathink highest max HIGH", Level::High),
-            ("xhigh x-high", Level::Xhigh),
+            ("off none", ReasoningLevel::Off),
+            ("think min minimal", ReasoningLevel::Minimal),
+            ("on enable low thinkhard think-hard", ReasoningLevel::Low),
+            ("mid med medium harder think_harder", ReasoningLevel::Medium),
+            ("high ultra ultrathink highest max HIGH", ReasoningLevel::High),
+            ("xhigh x-high", ReasoningLevel::Xhigh),
         ] {
-            assert!(words.split(' ').all(|word| Level::parse(word) == Some(level)), "{words}");
-            assert_eq!(Level::parse(level.as_str()), Some(level));
+            assert!(words.split(' ').all(|word| ReasoningLevel::parse(word) == Some(level)), "{words}");
+            assert_eq!(ReasoningLevel::parse(level.as_str()), Some(level));
         }
-        assert_eq!((Level::parse("very"), Level::parse("")), (None, None));
+        assert_eq!((ReasoningLevel::parse("very"), ReasoningLevel::parse("")), (None, None));
     }
 
     #[test]
     fn a_level_that_is_missing_becomes_the_next_higher_or_else_lower_one() {
-        use Level::{High, Low, Medium, Minimal, Off, Xhigh};
+        use ReasoningLevel::{High, Low, Medium, Minimal, Off, Xhigh};
         for (wanted, available, given) in [
             (Minimal, &[Low, High][..], Low),
             (Medium, &[Low, High], High),
-            (Xhigh, USUAL, High),
+            (Xhigh, DEFAULT_LEVELS, High),
             (Xhigh, &[High, Xhigh], Xhigh),
             (Off, &[High], Off),
             (High, &[], Off),
@@ -122,9 +130,9 @@ mod tests {
 
     #[test]
     fn levels_are_offered_only_by_a_refusal_about_reasoning() {
-        let offer = |kind, text: &str| offered(&Error::new(kind, text));
+        let offer = |kind, text: &str| offered_levels(&Error::new(kind, text));
         let text = "Unsupported value: 'reasoning_effort' does not support 'medium'. Supported values are: 'low', 'high'. high is best";
-        assert_eq!(offer(ErrorKind::Rejected, text), [Level::Low, Level::High]);
+        assert_eq!(offer(ErrorKind::Rejected, text), [ReasoningLevel::Low, ReasoningLevel::High]);
         assert_eq!(offer(ErrorKind::Server, text), []);
         assert_eq!(offer(ErrorKind::Rejected, "'verbosity': supported values are: 'low', 'high'"), []);
         assert_eq!(offer(ErrorKind::Rejected, "reasoning is not supported"), []);

@@ -11,26 +11,26 @@ use serde_json::Value;
 use crate::ToolSpec;
 
 /// Tokens of an image of any size; providers scale images to about this.
-const PICTURE: u64 = 1500;
+const IMAGE_TOKENS: u64 = 1500;
 
 /// Overhead of a message: its start and its role.
-const MESSAGE: u64 = 4;
+const MESSAGE_OVERHEAD: u64 = 4;
 
 /// Overhead of a tool description.
-const TOOL: u64 = 12;
+const TOOL_OVERHEAD: u64 = 12;
 
 /// Estimates the tokens of a text. One pass, no allocation.
 pub fn estimate(text: &str) -> u64 {
-    let mut run = Run { class: Class::Newline, last: '\n', length: 0 };
+    let mut run = CharRun { class: Class::Newline, last: '\n', length: 0 };
     let mut tenths = 0;
     let mut rest = text;
     while let Some(letter) = rest.chars().next() {
-        tenths += run.weigh(letter);
+        tenths += run.cost_of(letter);
         rest = &rest[letter.len_utf8()..];
         if run.class == Class::Lower {
             // Most of a text is words, so the remainder of a word is counted at once.
             let end = rest.bytes().position(|byte| !byte.is_ascii_lowercase()).unwrap_or(rest.len());
-            tenths += run.go_on(end);
+            tenths += run.extend_word(end);
             rest = &rest[end..];
         }
     }
@@ -41,20 +41,21 @@ pub fn estimate(text: &str) -> u64 {
 pub fn of_message(message: &Message) -> u64 {
     let blocks = match message {
         Message::User(user) => match &user.content {
-            Content::Text(text) => return MESSAGE + estimate(text),
+            Content::Text(text) => return MESSAGE_OVERHEAD + estimate(text),
             Content::Blocks(blocks) => blocks,
         },
         Message::Assistant(assistant) => &assistant.content,
         Message::ToolResult(result) => &result.content,
         Message::Other(_) => return 0,
     };
-    MESSAGE + blocks.iter().map(of_block).sum::<u64>()
+    MESSAGE_OVERHEAD + blocks.iter().map(of_block).sum::<u64>()
 }
 
 /// Estimates the tokens of tool descriptions.
 pub fn of_tools(tools: &[ToolSpec]) -> u64 {
-    let of_tool =
-        |tool: &ToolSpec| TOOL + estimate(&tool.name) + estimate(&tool.description) + of_json(&tool.parameters);
+    let of_tool = |tool: &ToolSpec| {
+        TOOL_OVERHEAD + estimate(&tool.name) + estimate(&tool.description) + of_json(&tool.parameters)
+    };
     tools.iter().map(of_tool).sum()
 }
 
@@ -62,7 +63,7 @@ fn of_block(block: &Block) -> u64 {
     match block {
         Block::Text(text) => estimate(&text.text),
         Block::Thinking(thinking) => estimate(&thinking.thinking),
-        Block::Image(_) => PICTURE,
+        Block::Image(_) => IMAGE_TOKENS,
         Block::ToolCall(call) => estimate(&call.name) + of_json(&call.arguments),
         Block::Other(_) => 0,
     }
@@ -73,7 +74,7 @@ fn of_json(value: &Value) -> u64 {
 }
 
 /// A run of characters of one class, up to the last counted one.
-struct Run {
+struct CharRun {
     class: Class,
     last: char,
     length: u64,
@@ -88,19 +89,19 @@ enum Class {
     Newline,
     Mark,
     /// Non-ASCII.
-    Far,
+    NonAscii,
 }
 
-impl Run {
+impl CharRun {
     /// Returns the cost of this many more letters of a word, in tenths of a token.
-    fn go_on(&mut self, more: usize) -> u64 {
-        let before = word(self.length);
+    fn extend_word(&mut self, more: usize) -> u64 {
+        let before = word_cost(self.length);
         self.length = self.length.saturating_add(more as u64);
-        word(self.length) - before
+        word_cost(self.length) - before
     }
 
     /// Returns the cost of one more character, in tenths of a token.
-    fn weigh(&mut self, letter: char) -> u64 {
+    fn cost_of(&mut self, letter: char) -> u64 {
         let class = Class::of(letter);
         let before = self.class;
         // A capital belongs to the word that it starts.
@@ -111,9 +112,9 @@ impl Run {
         match (class, self.length) {
             // Letters after several capitals, or after an accented letter, are partly merged into known tokens.
             (Class::Lower, 1) if before == Class::Upper => 7,
-            (Class::Lower | Class::Upper, 1) if before == Class::Far => 5,
+            (Class::Lower | Class::Upper, 1) if before == Class::NonAscii => 5,
             (Class::Lower | Class::Upper, 1) => 10,
-            (Class::Lower, length) => word(length) - word(length - 1),
+            (Class::Lower, length) => word_cost(length) - word_cost(length - 1),
             (Class::Upper, _) => 4,
             // Unlike a word, a number does not absorb the space before it.
             (Class::Digit, 1) if before == Class::Space => 20,
@@ -129,13 +130,13 @@ impl Run {
             (Class::Mark, 1) => 9,
             (Class::Mark, _) if is_repeated => 1,
             (Class::Mark, _) => 5,
-            (Class::Far, _) => far(letter),
+            (Class::NonAscii, _) => non_ascii_cost(letter),
         }
     }
 }
 
 /// Returns what a word of this length costs in addition to its first letter.
-fn word(length: u64) -> u64 {
+fn word_cost(length: u64) -> u64 {
     let letters = |from: u64, to: u64| length.min(to).saturating_sub(from);
     // Ordinary words have at most twenty letters.
     letters(4, 8) + 3 * letters(8, 20) + 5 * letters(20, u64::MAX)
@@ -150,13 +151,13 @@ impl Class {
             ' ' | '\t' => Self::Space,
             '\n' | '\r' => Self::Newline,
             '\0'..='\x7f' => Self::Mark,
-            _ => Self::Far,
+            _ => Self::NonAscii,
         }
     }
 }
 
 /// Returns the cost of a non-ASCII character, in tenths of a token.
-fn far(letter: char) -> u64 {
+fn non_ascii_cost(letter: char) -> u64 {
     match u32::from(letter) {
         // An accented Latin letter splits the word that contains it.
         0x80..0x370 | 0x1e00..0x1f00 => 11,

@@ -15,8 +15,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{Answer, Context, Event, Hook, HookError, Hooks, Point, Registration, Turn};
-use homard_plugins::{Deaf, Host, Plugins, Setup};
+use homard_hooks::{Hook, HookContext, HookError, HookEvent, HookPoint, HookResult, Hooks, Registration, RunStart};
+use homard_plugins::{Host, NoHost, PluginSetup, Plugins};
 use homard_proto::message::{Message, User};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -64,11 +64,11 @@ impl Hook for Native {
     }
 
     fn registrations(&self) -> Vec<Registration> {
-        vec![Registration::at(Point::BeforeAgentStart)]
+        vec![Registration::at(HookPoint::BeforeAgentStart)]
     }
 
-    async fn call(&self, _: Event, _: Context) -> Result<Answer, HookError> {
-        Ok(Answer { prepend_context: Some(WORDS.to_owned()), ..Answer::default() })
+    async fn call(&self, _: HookEvent, _: HookContext) -> Result<HookResult, HookError> {
+        Ok(HookResult { prepend_context: Some(WORDS.to_owned()), ..HookResult::default() })
     }
 }
 
@@ -77,7 +77,7 @@ async fn main() {
     let node = std::env::args().nth(1).map(PathBuf::from);
     let folder = tempfile::tempdir().unwrap();
     let house = open(folder.path(), node.as_deref());
-    house.learn().await;
+    house.discover_registrations().await;
     let mut ways = vec![("nobody", Hooks::default()), ("Rust", Hooks::new(vec![Arc::new(Native)], Vec::new()))];
     let plugins = house.extensions().hooks.into_iter();
     ways.extend(plugins.map(|hook| (known(hook.name()), Hooks::new(vec![hook], Vec::new()))));
@@ -111,8 +111,8 @@ fn open(folder: &Path, node: Option<&Path>) -> Plugins {
     }
     let settings = serde_json::from_value(json!({"entries": entries, "node": node})).unwrap();
     let env: BTreeMap<String, String> = std::env::vars().filter(|(name, _)| name == "PATH").collect();
-    let host: Arc<dyn Host> = Arc::new(Deaf);
-    Plugins::open(Setup { settings, state: folder.to_owned(), env, ..Setup::default() }, &host)
+    let host: Arc<dyn Host> = Arc::new(NoHost);
+    Plugins::open(PluginSetup { settings, state: folder.to_owned(), env, ..PluginSetup::default() }, &host)
 }
 
 fn known(name: &str) -> &'static str {
@@ -129,14 +129,14 @@ fn conversation(messages: usize, size: usize) -> Vec<Arc<Message>> {
 }
 
 async fn compare(what: &str, ways: &[(&'static str, Hooks)], messages: &[Arc<Message>]) {
-    let context = Context { session_key: Some("agent:main:main".to_owned()), ..Context::default() };
+    let context = HookContext { session_key: Some("agent:main:main".to_owned()), ..HookContext::default() };
     let mut took: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
     for round in 0..WARM_UP + ROUNDS {
         for place in (0..ways.len()).map(|place| (place + round) % ways.len()) {
             let (who, hooks) = &ways[place];
-            let event = Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages: messages.to_vec() });
+            let event = HookEvent::BeforeAgentStart(RunStart { prompt: "hi".to_owned(), messages: messages.to_vec() });
             let start = Instant::now();
-            let outcome = hooks.ask(event, &context).await;
+            let outcome = hooks.call(event, &context).await;
             let micros = start.elapsed().as_secs_f64() * 1e6;
             let expected = (*who != "nobody").then_some(WORDS);
             assert_eq!(outcome.answer.prepend_context.as_deref(), expected, "{who}: {outcome:?}");

@@ -69,7 +69,7 @@ function registerTool(book, about, tool, options) {
     return;
   }
   if (typeof tool?.name !== "string" || typeof tool.execute !== "function") {
-    throw new Error("registerTool needs a tool with a name and a function execute, or a function that makes one");
+    throw new Error("registerTool needs a tool with a name and an execute function, or a factory function");
   }
   const parameters = toJsonSchema(tool.parameters, about.rootDir);
   const told = { name: tool.name, label: text(tool.label) ?? tool.name, description: text(tool.description) ?? "", parameters };
@@ -122,7 +122,7 @@ function registerMethod(book, name, handler, options) {
 
 function registerService(book, service) {
   if (typeof service?.id !== "string" || typeof service.start !== "function") {
-    book.warn("a service needs an id and a function start; it is ignored");
+    book.warn("a service needs an id and a start function; it is ignored");
     return;
   }
   book.add("services", "service", { service }, { id: service.id });

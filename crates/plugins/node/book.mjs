@@ -20,7 +20,7 @@ export class Book {
   /** Writes down something callable under `list`, with what the gateway is told of it. */
   add(list, kind, parts, told) {
     if (this.#isClosed) {
-      this.warn(`${kind} ${told.name ?? told.id ?? told.path ?? ""} came after register() had returned; it is ignored`);
+      this.warn(`${kind} ${told.name ?? told.id ?? told.path ?? ""} was registered after register() had returned; it is ignored`);
       return;
     }
     const number = this.#counts.get(kind) ?? 0;

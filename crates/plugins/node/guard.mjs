@@ -16,12 +16,12 @@ export function guard(log) {
   replace("stdin", Readable.from([]));
   // A plugin that ends the process would end its neighbours too. It gets an error in its own code instead.
   process.exit = (code) => {
-    throw new Error(`process.exit(${code ?? ""}) is not for plugins: they share this process`);
+    throw new Error(`plugins must not call process.exit(${code ?? ""}): they share this process`);
   };
   // An interrupt in a terminal reaches the gateway too, and it is the gateway that says when to end.
   process.on("SIGINT", () => {});
-  process.on("uncaughtException", (error) => stray(log, "an error that nobody caught", error));
-  process.on("unhandledRejection", (error) => stray(log, "a promise that nobody caught", error));
+  process.on("uncaughtException", (error) => stray(log, "uncaught exception", error));
+  process.on("unhandledRejection", (error) => stray(log, "unhandled promise rejection", error));
   process.removeAllListeners("warning");
   process.on("warning", (warning) => log("debug", `${warning.name}: ${warning.message}`));
   return exit;

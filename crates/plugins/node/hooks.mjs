@@ -13,7 +13,7 @@ export function hookInvoker({ registry, resolveRefs, log }) {
     const context = withSignal(ctx ?? {}, call.signal);
     const returned = actAs(plugin, () => handler(event ?? {}, context));
     if (SYNCHRONOUS.has(name) && typeof returned?.then === "function") {
-      log("warn", `a handler of ${name} returned a promise; this hook does not wait, so it is ignored`, plugin);
+      log("warn", `a handler of ${name} returned a promise; this hook is synchronous, so the promise is ignored`, plugin);
       returned.then(undefined, (error) => log("warn", `a handler of ${name} failed later: ${error?.message}`, plugin));
       return {}; // no result: a guard has not answered
     }

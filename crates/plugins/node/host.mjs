@@ -74,7 +74,7 @@ function tidyUp(graceMs) {
       try {
         await actAs(plugin, () => run());
       } catch (error) {
-        log("warn", `tidying up failed: ${describe(error)}`, plugin);
+        log("warn", `cleanup failed: ${describe(error)}`, plugin);
       }
     }
   };

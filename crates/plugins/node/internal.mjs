@@ -16,7 +16,7 @@ export function internalHooks({ registry, resolveRefs, house, log }) {
     registry.forget(name);
     try {
       const handler = pick(await importFile(name, handlerPath, freshness(handlerPath)), wanted);
-      if (typeof handler !== "function") throw new Error(`${handlerPath} has no function ${JSON.stringify(wanted)} among its exports`);
+      if (typeof handler !== "function") throw new Error(`${handlerPath} does not export a function ${JSON.stringify(wanted)}`);
       registry.add({ ref, kind: "internalHook", plugin: name, handler });
       return { name, ref, events, status: "loaded" };
     } catch (error) {
@@ -46,7 +46,7 @@ export function internalHooks({ registry, resolveRefs, house, log }) {
   const transform = async ({ module, export: wanted, ctx = {} }) => {
     const exported = await importFile(module, module, freshness(module));
     const run = wanted ? pick(exported, wanted) : [pick(exported, "default"), exported.transform].find((each) => typeof each === "function");
-    if (typeof run !== "function") throw new Error(`${module} has no function ${JSON.stringify(wanted ?? "default")} among its exports`);
+    if (typeof run !== "function") throw new Error(`${module} does not export a function ${JSON.stringify(wanted ?? "default")}`);
     const url = typeof ctx.url === "string" ? new URL(ctx.url, "http://localhost") : ctx.url;
     const result = await actAs(module, () => run({ ...ctx, url }));
     // Nothing said is nothing changed; only null means that the request is to be skipped.

@@ -29,7 +29,7 @@ async function loadOne(host, candidate, deadlineMs) {
     const definition = unwrap(await withDeadline(importFile(id, source), deadlineMs));
     const about = describePlugin(candidate, definition);
     const register = typeof definition === "function" ? definition : (definition?.register ?? definition?.activate);
-    if (typeof register !== "function") throw new Error("it exports neither a function nor an object with register or activate");
+    if (typeof register !== "function") throw new Error("the plugin exports neither a function nor an object with register or activate");
     const api = makeApi({ ...host, about, book });
     const returned = actAs(id, () => register.call(definition, api));
     if (typeof returned?.then === "function") warnOfPromise(book, returned);
@@ -65,14 +65,14 @@ function describePlugin({ id, source, rootDir, pluginConfig, manifest }, definit
 }
 
 function warnOfPromise(book, promise) {
-  book.warn("register() returned a promise, which is not waited for; what it registered before its first await counts");
+  book.warn("register() returned a promise, which is not awaited; only registrations before its first await take effect");
   promise.then(undefined, (error) => book.log("error", `register() failed later: ${describe(error)}`, book.plugin));
 }
 
 async function withDeadline(promise, deadlineMs) {
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`its import did not finish within ${deadlineMs} ms`)), deadlineMs);
+    timer = setTimeout(() => reject(new Error(`the import did not finish within ${deadlineMs} ms`)), deadlineMs);
   });
   try {
     return await Promise.race([promise, late]);

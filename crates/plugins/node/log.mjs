@@ -18,7 +18,7 @@ export function makeLog(peer, listeners) {
   return (level, message, plugin = whose(), more = {}) => {
     const verdict = bears(plugin);
     if (verdict === "no") return;
-    const text = verdict === "last" ? `it logs more than ${MOST_LINES} lines in ${WITHIN_MS / 1000} s; the rest is left out` : String(message);
+    const text = verdict === "last" ? `the plugin logs more than ${MOST_LINES} lines in ${WITHIN_MS / 1000} s; dropping the rest` : String(message);
     const line = text.length > LONGEST ? `${text.slice(0, LONGEST)}… (${text.length} characters)` : text;
     peer.hint("log", { level, plugin, message: line, ...more });
     // What a listener logs while it listens goes to the gateway only, or it would hear itself for ever.

@@ -17,7 +17,7 @@ export class Registry {
   get(ref, kind) {
     const entry = this.#entries.get(ref);
     if (entry?.kind === kind) return entry;
-    throw new RpcError(INVALID_PARAMS, `there is no ${kind} with the reference ${JSON.stringify(ref)}; load its plugin first`);
+    throw new RpcError(INVALID_PARAMS, `unknown ${kind} reference ${JSON.stringify(ref)}; load its plugin first`);
   }
 
   /** All entries of a kind, in the order in which they came. */

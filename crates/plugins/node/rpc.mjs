@@ -73,9 +73,9 @@ export class Peer {
     const end = (why) => {
       if (!this.#isOpen) return;
       this.#isOpen = false;
-      for (const { reject } of this.#asked.values()) reject(new RpcError(FAILED, "the gateway is gone"));
+      for (const { reject } of this.#asked.values()) reject(new RpcError(FAILED, "the gateway has disconnected"));
       this.#asked.clear();
-      for (const { abort } of this.#serving.values()) abort.abort(new Error("the gateway is gone"));
+      for (const { abort } of this.#serving.values()) abort.abort(new Error("the gateway has disconnected"));
       onEnd(why);
     };
     const read = lineReader({
@@ -97,7 +97,7 @@ export class Peer {
 
   /** Asks the gateway at once. An aborted `signal` cancels the question there and rejects here. */
   fetch(method, params = {}, { signal } = {}) {
-    if (!this.#isOpen) return Promise.reject(new RpcError(FAILED, "the gateway is gone"));
+    if (!this.#isOpen) return Promise.reject(new RpcError(FAILED, "the gateway has disconnected"));
     if (signal?.aborted) return Promise.reject(new RpcError(CANCELLED, `${method} was cancelled`));
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
@@ -140,7 +140,7 @@ export class Peer {
     if (!this.#isOpen) return;
     const line = `${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`;
     // A longer line would be thrown away there, and whoever asked would wait in vain.
-    if (Buffer.byteLength(line) > LONGEST_SENT) throw new RpcError(FAILED, `what is sent may have ${LONGEST_SENT} bytes, not ${Buffer.byteLength(line)}`);
+    if (Buffer.byteLength(line) > LONGEST_SENT) throw new RpcError(FAILED, `the message exceeds the limit of ${LONGEST_SENT} bytes: ${Buffer.byteLength(line)}`);
     this.#output.write(line);
     if (this.#output.writableLength > FULL) this.#input.pause();
   }
@@ -193,7 +193,7 @@ export class Peer {
   async #handle({ id, method, params }) {
     const run = this.#methods.get(method);
     if (run === undefined) {
-      if (id != null) this.#answerError(id, UNKNOWN_METHOD, `there is no method ${JSON.stringify(method)}`);
+      if (id != null) this.#answerError(id, UNKNOWN_METHOD, `unknown method ${JSON.stringify(method)}`);
       return;
     }
     if (id != null && this.#serving.has(id)) {

@@ -67,7 +67,7 @@ function system({ peer, log, plugin }) {
     enqueueSystemEvent: (text, { sessionKey, contextKey } = {}) => {
       peer
         .request("system.enqueueEvent", { text, sessionKey, contextKey, plugin })
-        .catch((error) => log("warn", `a system event was not taken: ${error.message}`, plugin));
+        .catch((error) => log("warn", `a system event was rejected: ${error.message}`, plugin));
       return true;
     },
     runCommandWithTimeout,

@@ -42,7 +42,7 @@ export class Services {
   async stopAll() {
     for (const ref of [...this.#running.keys()].reverse()) {
       const plugin = this.#running.get(ref)?.plugin;
-      await this.stop({ ref }).catch((error) => this.#host.log("warn", `a service did not stop: ${describe(error)}`, plugin));
+      await this.stop({ ref }).catch((error) => this.#host.log("warn", `failed to stop a service: ${describe(error)}`, plugin));
     }
   }
 }

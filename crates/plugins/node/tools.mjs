@@ -24,7 +24,7 @@ export function toolBench({ registry, house, log }) {
     if (run === undefined) return registry.get(ref, "tool");
     const tools = made.get(Number(run));
     const entry = tools?.get(ref);
-    if (entry === undefined) throw new RpcError(INVALID_PARAMS, `the tool ${ref} is gone; ask for the run's tools again`);
+    if (entry === undefined) throw new RpcError(INVALID_PARAMS, `the tool ${ref} is no longer available; request the run's tools again`);
     // Whoever is used is the last to be forgotten.
     made.delete(Number(run));
     made.set(Number(run), tools);
@@ -51,7 +51,7 @@ export function toolBench({ registry, house, log }) {
           tools.push(told);
         }
       } catch (error) {
-        log("warn", `a tool of ${plugin} could not be made: ${describe(error)}`, plugin);
+        log("warn", `failed to create a tool of ${plugin}: ${describe(error)}`, plugin);
         failed.push({ ref, pluginId: plugin, error: describe(error) });
       }
     }
@@ -65,7 +65,7 @@ export function toolBench({ registry, house, log }) {
       try {
         call.progress(value);
       } catch (error) {
-        log("warn", `progress of ${tool.name} cannot be sent: ${describe(error)}`, plugin);
+        log("warn", `failed to send progress of ${tool.name}: ${describe(error)}`, plugin);
       }
     };
     const run = async () => tool.execute(toolCallId, tool.prepareArguments?.(params ?? {}) ?? params ?? {}, call.signal, onUpdate);
@@ -77,12 +77,12 @@ export function toolBench({ registry, house, log }) {
 
 function produce({ make, plugin }, context) {
   const tools = actAs(plugin, () => make({ ...context }));
-  if (typeof tools?.then === "function") throw new Error("the function that makes the tool returned a promise; it must return the tool");
+  if (typeof tools?.then === "function") throw new Error("the tool factory returned a promise; it must return the tool");
   return [tools].flat().filter((tool) => tool != null);
 }
 
 function describeTool(tool, rootDir) {
-  if (typeof tool.name !== "string" || typeof tool.execute !== "function") throw new Error("a tool needs a name and a function execute");
+  if (typeof tool.name !== "string" || typeof tool.execute !== "function") throw new Error("a tool needs a name and an execute function");
   const { name, label, description } = tool;
   return { name, label: String(label ?? name), description: String(description ?? ""), parameters: toJsonSchema(tool.parameters, rootDir) };
 }

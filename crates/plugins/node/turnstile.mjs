@@ -28,7 +28,7 @@ export class Turnstile {
       this.#free -= 1;
       return undefined;
     }
-    if (this.#waiting.length >= WAITING) throw new Error(`${WAITING} questions to the gateway wait already; ask less or wait for the answers`);
+    if (this.#waiting.length >= WAITING) throw new Error(`${WAITING} requests to the gateway are already waiting; wait for their responses`);
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 }

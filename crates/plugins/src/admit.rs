@@ -1,19 +1,19 @@
 //! Decides which registrations of a plugin are accepted: those that its manifest declares, under names that are free.
 //! Pure.
 
-use homard_hooks::Point;
+use homard_hooks::HookPoint;
 
 use crate::{
-    manifest::{Declared, Manifest, Rights},
-    offer::{Offers, ToolOffer},
+    manifest::{DeclaredRights, Manifest, RightDeclaration},
+    registrations::{Registrations, ToolRegistration},
 };
 
 /// Maximum number of registrations of each kind.
-const MOST: usize = 500;
+const MAX_REGISTRATIONS: usize = 500;
 
 /// Names reserved by the gateway; plugins cannot use them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reserved {
+pub struct ReservedNames {
     /// Tool names.
     pub tools: Vec<String>,
     /// Chat command names.
@@ -25,7 +25,11 @@ pub struct Reserved {
 }
 
 /// Returns the accepted registrations, and the reasons for rejecting the others.
-pub(crate) fn admit(mut offers: Offers, manifest: &Manifest, reserved: &Reserved) -> (Offers, Vec<String>) {
+pub(crate) fn authorise(
+    mut offers: Registrations,
+    manifest: &Manifest,
+    reserved: &ReservedNames,
+) -> (Registrations, Vec<String>) {
     let mut denied = Vec::new();
     let rights = manifest.rights.as_ref();
     let has = |list: &[String], name: &str| list.iter().any(|own| own == name);
@@ -38,28 +42,30 @@ pub(crate) fn admit(mut offers: Offers, manifest: &Manifest, reserved: &Reserved
         denied.push(format!("{kind} {name}: {why}"));
         false
     };
-    let own_name = || Some("the house has one of this name".to_owned());
+    let own_name = || Some("the name is reserved".to_owned());
     offers.tools.retain(|tool| {
         let is_own = has(&reserved.tools, &manifest.id) || names(tool).any(|name| has(&reserved.tools, name));
-        let is_declared =
-            |rights: &Rights| names(tool).all(|name| declares(&rights.tools, |offer| offer.name == *name, name));
+        let is_declared = |rights: &DeclaredRights| {
+            names(tool).all(|name| declares(&rights.tools, |offer| offer.name == *name, name))
+        };
         let shown = names(tool).cloned().collect::<Vec<_>>().join(", ");
         rule("tool", &shown, rights.is_none_or(is_declared), is_own.then(own_name).flatten())
     });
     offers.hooks.retain(|hook| {
         let name = &hook.name;
         let is_declared = rights.is_none_or(|rights| declares(&rights.hooks, |offer| offer.name == *name, name));
-        let unknown = Point::named(name).is_none().then(|| "there is no such hook; it never fires".to_owned());
+        let unknown = HookPoint::named(name).is_none().then(|| "unknown hook; it never fires".to_owned());
         rule("hook", name, is_declared || manifest.guard.contains(name), unknown)
     });
     offers.internal_hooks.retain(|listener| {
-        let is_declared = |rights: &Rights| listener.events.iter().all(|event| has(&rights.events, event));
+        let is_declared = |rights: &DeclaredRights| listener.events.iter().all(|event| has(&rights.events, event));
         rule("listener", &listener.events.join(", "), rights.is_none_or(is_declared), None)
     });
     offers.commands.retain(|command| {
         let name = &command.name;
         let is_declared = rights.is_none_or(|rights| declares(&rights.commands, |offer| offer.name == *name, name));
-        let bad = (!is_command(name)).then(|| "a command is a-z, then a-z, 0-9, - or _".to_owned());
+        let bad = (!is_command(name))
+            .then(|| "a command name must begin with a-z and contain only a-z, 0-9, - and _".to_owned());
         rule("command", name, is_declared, bad.or_else(|| has(&reserved.commands, name).then(own_name).flatten()))
     });
     offers.services.retain(|service| {
@@ -84,20 +90,20 @@ pub(crate) fn admit(mut offers: Offers, manifest: &Manifest, reserved: &Reserved
     for hook in &mut offers.hooks {
         hook.guard |= manifest.guard.contains(&hook.name);
     }
-    shorten(&mut offers, &mut denied);
+    limit_all(&mut offers, &mut denied);
     (offers, denied)
 }
 
 /// Returns all names of a tool.
-fn names(tool: &ToolOffer) -> impl Iterator<Item = &String> {
+fn names(tool: &ToolRegistration) -> impl Iterator<Item = &String> {
     let more = tool.names.iter().filter(|name| **name != tool.name);
     std::iter::once(&tool.name).filter(|name| !name.is_empty()).chain(more)
 }
 
-fn declares<T>(all: &[Declared<T>], is_it: impl Fn(&T) -> bool, name: &str) -> bool {
+fn declares<T>(all: &[RightDeclaration<T>], is_it: impl Fn(&T) -> bool, name: &str) -> bool {
     all.iter().any(|declared| match declared {
-        Declared::Named(declared) => declared == name,
-        Declared::Full(offer) => is_it(offer),
+        RightDeclaration::Named(declared) => declared == name,
+        RightDeclaration::Full(offer) => is_it(offer),
     })
 }
 
@@ -107,20 +113,24 @@ fn is_command(name: &str) -> bool {
 }
 
 /// Drops registrations beyond the limit.
-fn shorten(offers: &mut Offers, denied: &mut Vec<String>) {
-    cut("tools", &mut offers.tools, denied);
-    cut("hooks", &mut offers.hooks, denied);
-    cut("listeners", &mut offers.internal_hooks, denied);
-    cut("commands", &mut offers.commands, denied);
-    cut("services", &mut offers.services, denied);
-    cut("methods", &mut offers.gateway_methods, denied);
-    cut("routes", &mut offers.http_routes, denied);
+fn limit_all(offers: &mut Registrations, denied: &mut Vec<String>) {
+    limit("tools", &mut offers.tools, denied);
+    limit("hooks", &mut offers.hooks, denied);
+    limit("listeners", &mut offers.internal_hooks, denied);
+    limit("commands", &mut offers.commands, denied);
+    limit("services", &mut offers.services, denied);
+    limit("methods", &mut offers.gateway_methods, denied);
+    limit("routes", &mut offers.http_routes, denied);
 }
 
-fn cut<T>(kind: &str, all: &mut Vec<T>, denied: &mut Vec<String>) {
-    if all.len() > MOST {
-        denied.push(format!("{} of {} {kind}: a plugin may have {MOST}", all.len() - MOST, all.len()));
-        all.truncate(MOST);
+fn limit<T>(kind: &str, all: &mut Vec<T>, denied: &mut Vec<String>) {
+    if all.len() > MAX_REGISTRATIONS {
+        denied.push(format!(
+            "{} of {} {kind}: the limit per plugin is {MAX_REGISTRATIONS}",
+            all.len() - MAX_REGISTRATIONS,
+            all.len()
+        ));
+        all.truncate(MAX_REGISTRATIONS);
     }
 }
 
@@ -129,7 +139,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::offer::{HookOffer, Kind};
+    use crate::registrations::{HookRegistration, RegistrationKind};
 
     fn manifest(rights: Option<Value>) -> Manifest {
         let mut file = json!({"id": "mine", "configSchema": {}, "run": ["x"], "guard": ["before_tool_call"]});
@@ -143,7 +153,7 @@ mod tests {
         crate::manifest::read(name, &file.to_string()).unwrap()
     }
 
-    fn offers() -> Offers {
+    fn offers() -> Registrations {
         serde_json::from_value(json!({
             "tools": [{"ref": "t1", "name": "add", "optional": null}, {"name": "read"}, {"names": ["a", "b"], "isFactory": true}],
             "hooks": [{"name": "before_tool_call"}, {"name": "agent_end", "priority": null}, {"name": "cron_changed"}],
@@ -156,21 +166,21 @@ mod tests {
         .unwrap()
     }
 
-    fn reserved() -> Reserved {
+    fn reserved() -> ReservedNames {
         let list = |name: &str| vec![name.to_owned()];
-        Reserved { tools: list("read"), commands: list("stop"), methods: list("health"), paths: list("/hooks") }
+        ReservedNames { tools: list("read"), commands: list("stop"), methods: list("health"), paths: list("/hooks") }
     }
 
     #[test]
     fn what_cannot_declare_its_rights_has_what_it_registers_but_no_name_of_the_house() {
-        let (admitted, denied) = admit(offers(), &manifest(None), &reserved());
+        let (admitted, denied) = authorise(offers(), &manifest(None), &reserved());
         let expected = [
-            "tool read: the house has one of this name",
-            "hook cron_changed: there is no such hook; it never fires",
-            "command Go!: a command is a-z, then a-z, 0-9, - or _",
-            "command stop: the house has one of this name",
-            "method health: the house has one of this name",
-            "route /hooks/x: the house has one of this name",
+            "tool read: the name is reserved",
+            "hook cron_changed: unknown hook; it never fires",
+            "command Go!: a command name must begin with a-z and contain only a-z, 0-9, - and _",
+            "command stop: the name is reserved",
+            "method health: the name is reserved",
+            "route /hooks/x: the name is reserved",
         ];
         assert_eq!(denied, expected);
         assert_eq!((admitted.tools.len(), admitted.hooks.len(), admitted.http_routes.len()), (2, 2, 1));
@@ -179,16 +189,17 @@ mod tests {
 
     #[test]
     fn what_is_not_declared_is_denied_by_name() {
-        let (admitted, denied) = admit(offers(), &manifest(Some(json!({"tools": ["add", "a"]}))), &Reserved::default());
+        let (admitted, denied) =
+            authorise(offers(), &manifest(Some(json!({"tools": ["add", "a"]}))), &ReservedNames::default());
         let why = "the manifest does not declare it under \"rights\"";
         let expected = [
             format!("tool read: {why}"),
             format!("tool a, b: {why}"),
             format!("hook agent_end: {why}"),
-            "hook cron_changed: there is no such hook; it never fires".to_owned(),
+            "hook cron_changed: unknown hook; it never fires".to_owned(),
             format!("listener command:new: {why}"),
             format!("command go: {why}"),
-            "command Go!: a command is a-z, then a-z, 0-9, - or _".to_owned(),
+            "command Go!: a command name must begin with a-z and contain only a-z, 0-9, - and _".to_owned(),
             format!("command stop: {why}"),
             format!("service s: {why}"),
             format!("method mine.ask: {why}"),
@@ -198,14 +209,15 @@ mod tests {
         ];
         assert_eq!(denied, expected);
         let left: Vec<_> = admitted.references().map(|(kind, name, _)| (kind, name)).collect();
-        assert_eq!(left, [(Kind::Tool, "add"), (Kind::Hook, "before_tool_call")]);
+        assert_eq!(left, [(RegistrationKind::Tool, "add"), (RegistrationKind::Hook, "before_tool_call")]);
     }
 
     #[test]
     fn too_much_is_cut_and_told() {
-        let hooks = vec![HookOffer::from("agent_end".to_owned()); MOST + 2];
-        let (admitted, denied) = admit(Offers { hooks, ..Offers::default() }, &manifest(None), &Reserved::default());
-        assert_eq!(admitted.hooks.len(), MOST);
-        assert_eq!(denied, ["2 of 502 hooks: a plugin may have 500"]);
+        let hooks = vec![HookRegistration::from("agent_end".to_owned()); MAX_REGISTRATIONS + 2];
+        let (admitted, denied) =
+            authorise(Registrations { hooks, ..Registrations::default() }, &manifest(None), &ReservedNames::default());
+        assert_eq!(admitted.hooks.len(), MAX_REGISTRATIONS);
+        assert_eq!(denied, ["2 of 502 hooks: the limit per plugin is 500"]);
     }
 }

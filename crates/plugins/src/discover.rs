@@ -10,26 +10,26 @@ use std::{
 
 use serde_json::Value;
 
-use crate::manifest::{self, LARGEST, Manifest, NAMES, Wrong};
+use crate::manifest::{self, FILE_NAMES, MAX_MANIFEST_BYTES, Manifest, ManifestError};
 
 /// Maximum number of directory entries examined.
-const FOLDERS: usize = 1000;
+const MAX_ENTRIES: usize = 1000;
 
 /// File extensions of scripts that are plugins by themselves.
-const SCRIPTS: [&str; 6] = ["ts", "js", "mts", "cts", "mjs", "cjs"];
+const SCRIPT_EXTENSIONS: [&str; 6] = ["ts", "js", "mts", "cts", "mjs", "cjs"];
 
 /// Default entry files of a plugin directory.
-const INDEX: [&str; 4] = ["index.ts", "index.js", "index.mjs", "index.cjs"];
+const INDEX_FILES: [&str; 4] = ["index.ts", "index.js", "index.mjs", "index.cjs"];
 
 /// Keys of `package.json` that list plugin files, newest first.
 const PACKAGE_KEYS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
 
 /// Plugin directories of a workspace.
-const IN_WORKSPACE: [&str; 3] = [".homard/extensions", ".openclaw/extensions", ".clawdbot/extensions"];
+const WORKSPACE_DIRS: [&str; 3] = [".homard/extensions", ".openclaw/extensions", ".clawdbot/extensions"];
 
 /// Where plugins are searched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Roots {
+pub struct PluginRoots {
     /// Paths from the config: files, plugins, or directories of plugins.
     pub paths: Vec<PathBuf>,
     /// Workspaces of the agents.
@@ -42,7 +42,7 @@ pub struct Roots {
 
 /// Where a plugin was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum PluginOrigin {
     /// At a path named in the config.
     Config,
     /// In an agent's workspace.
@@ -53,11 +53,11 @@ pub enum Origin {
 
 /// A discovered plugin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
+pub struct DiscoveredPlugin {
     /// Its manifest.
     pub manifest: Manifest,
     /// Where it was found.
-    pub origin: Origin,
+    pub origin: PluginOrigin,
     /// Its canonical directory.
     pub root: PathBuf,
     /// Entry file for Node; `None` for a plugin with its own command.
@@ -66,19 +66,19 @@ pub struct Candidate {
 
 /// Discovered plugins, the first of each id, and problems with the rest.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Found {
+pub struct DiscoveredPlugins {
     /// The plugins in the order of discovery, which is also the order in which they are called.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<DiscoveredPlugin>,
     /// Messages for the owner; each is a sentence that begins with a path.
     pub problems: Vec<String>,
 }
 
 /// Searches all locations.
-pub fn discover(roots: &Roots) -> Found {
-    let mut found = Found::default();
+pub fn discover(roots: &PluginRoots) -> DiscoveredPlugins {
+    let mut found = DiscoveredPlugins::default();
     let mut by_id = BTreeMap::new();
-    for (origin, place) in places(roots) {
-        for candidate in look(&place, origin, &mut found.problems) {
+    for (origin, place) in locations(roots) {
+        for candidate in search(&place, origin, &mut found.problems) {
             let (id, root) = (candidate.manifest.id.clone(), candidate.root.clone());
             match by_id.get(&id) {
                 None => {
@@ -89,7 +89,9 @@ pub fn discover(roots: &Roots) -> Found {
                 Some(first) if *first == root => {}
                 Some(first) => {
                     let (root, first) = (root.display(), first.display());
-                    found.problems.push(format!("{root} is not used: {first} is a plugin {id} too and comes first"));
+                    found.problems.push(format!(
+                        "{root} is not used: {first} also contains the plugin {id} and takes precedence"
+                    ));
                 }
             }
         }
@@ -99,14 +101,14 @@ pub fn discover(roots: &Roots) -> Found {
 
 /// Returns the locations in order of precedence. A location that an agent can write to cannot replace what the owner
 /// has installed, unless the owner allows it.
-fn places(roots: &Roots) -> Vec<(Origin, PathBuf)> {
-    let mut all: Vec<_> = roots.paths.iter().map(|path| (Origin::Config, path.clone())).collect();
+fn locations(roots: &PluginRoots) -> Vec<(PluginOrigin, PathBuf)> {
+    let mut all: Vec<_> = roots.paths.iter().map(|path| (PluginOrigin::Config, path.clone())).collect();
     let in_workspaces: Vec<_> = roots
         .workspaces
         .iter()
-        .flat_map(|workspace| IN_WORKSPACE.map(|folder| (Origin::Workspace, workspace.join(folder))))
+        .flat_map(|workspace| WORKSPACE_DIRS.map(|folder| (PluginOrigin::Workspace, workspace.join(folder))))
         .collect();
-    let in_state = (Origin::State, roots.state.join("extensions"));
+    let in_state = (PluginOrigin::State, roots.state.join("extensions"));
     if roots.trusts_workspaces {
         all.extend(in_workspaces);
         all.push(in_state);
@@ -118,21 +120,21 @@ fn places(roots: &Roots) -> Vec<(Origin, PathBuf)> {
 }
 
 /// Returns the plugins of a location: itself, or its entries.
-fn look(place: &Path, origin: Origin, problems: &mut Vec<String>) -> Vec<Candidate> {
+fn search(place: &Path, origin: PluginOrigin, problems: &mut Vec<String>) -> Vec<DiscoveredPlugin> {
     let Ok(meta) = fs::metadata(place) else {
-        if origin == Origin::Config {
-            problems.push(format!("{} is named in plugins.load.paths, but it is not there", place.display()));
+        if origin == PluginOrigin::Config {
+            problems.push(format!("{} is listed in plugins.load.paths but does not exist", place.display()));
         }
         return Vec::new();
     };
-    let is_plugin = NAMES.iter().any(|name| place.join(name).exists());
-    let parts = if meta.is_dir() && !(origin == Origin::Config && is_plugin) {
+    let is_plugin = FILE_NAMES.iter().any(|name| place.join(name).exists());
+    let parts = if meta.is_dir() && !(origin == PluginOrigin::Config && is_plugin) {
         let mut parts: Vec<PathBuf> = fs::read_dir(place)
             .into_iter()
             .flatten()
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| is_worth_a_look(path))
-            .take(FOLDERS)
+            .filter(|path| is_candidate(path))
+            .take(MAX_ENTRIES)
             .collect();
         parts.sort();
         parts
@@ -149,34 +151,34 @@ fn look(place: &Path, origin: Origin, problems: &mut Vec<String>) -> Vec<Candida
     candidates
 }
 
-fn is_worth_a_look(path: &Path) -> bool {
+fn is_candidate(path: &Path) -> bool {
     let is_hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !is_hidden && (path.is_dir() || is_script(path))
 }
 
 fn is_script(path: &Path) -> bool {
-    let is_known = path.extension().and_then(|end| end.to_str()).is_some_and(|end| SCRIPTS.contains(&end));
+    let is_known = path.extension().and_then(|end| end.to_str()).is_some_and(|end| SCRIPT_EXTENSIONS.contains(&end));
     is_known && !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".d.ts"))
 }
 
 /// Reads a plugin: a directory, or a script with a manifest beside it. An error is a complete sentence.
-fn read(path: &Path, origin: Origin, problems: &mut Vec<String>) -> Result<Candidate, String> {
+fn read(path: &Path, origin: PluginOrigin, problems: &mut Vec<String>) -> Result<DiscoveredPlugin, String> {
     let shown = path.display();
     let script = (!path.is_dir()).then(|| path.to_owned());
     let folder = if script.is_some() { path.parent().unwrap_or(path) } else { path };
     let root = folder.canonicalize().map_err(|error| format!("{shown} cannot be read: {}", error.kind()))?;
-    if origin != Origin::Config && fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink()) {
+    if origin != PluginOrigin::Config && fs::symlink_metadata(folder).is_ok_and(|meta| meta.is_symlink()) {
         return Err(format!(
-            "{shown} is not used: it is a link to elsewhere; name {} in plugins.load.paths",
+            "{shown} is not used: it is a symbolic link; add {} to plugins.load.paths",
             root.display()
         ));
     }
     trusted(&root, &root).map_err(|why| format!("{} is not used: {why}", root.display()))?;
-    let (file, name) = NAMES
+    let (file, name) = FILE_NAMES
         .iter()
         .map(|name| (root.join(name), *name))
         .find(|(file, _)| file.symlink_metadata().is_ok())
-        .ok_or_else(|| format!("{shown} is not used: it has no {} or {}", NAMES[0], NAMES[1]))?;
+        .ok_or_else(|| format!("{shown} is not used: it has no {} or {}", FILE_NAMES[0], FILE_NAMES[1]))?;
     let text = text(&file, &root).map_err(|why| format!("{} {why}", file.display()))?;
     let manifest = manifest::read(name, &text).map_err(|why| format!("{} {why}", file.display()))?;
     let entry = match (&manifest.run, script) {
@@ -195,7 +197,7 @@ fn read(path: &Path, origin: Origin, problems: &mut Vec<String>) -> Result<Candi
             Some(trusted(&entry, &root).map_err(|why| format!("{} is not used: {why}", entry.display()))?)
         }
     };
-    Ok(Candidate { manifest, origin, root, entry })
+    Ok(DiscoveredPlugin { manifest, origin, root, entry })
 }
 
 /// Returns the entry file of a directory.
@@ -209,23 +211,29 @@ fn entry(root: &Path, problems: &mut Vec<String>) -> Result<PathBuf, String> {
     let listed = PACKAGE_KEYS.iter().find_map(|key| package.get(key)?.get("extensions")?.as_array());
     let listed: Vec<&str> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
     if listed.len() > 1 {
-        problems
-            .push(format!("{} lists several files of plugins; the first is used", root.join("package.json").display()));
+        problems.push(format!(
+            "{} lists several plugin files; only the first is used",
+            root.join("package.json").display()
+        ));
     }
     if let Some(first) = listed.first() {
         return Ok(root.join(first.trim_start_matches("./")));
     }
-    let index = INDEX.iter().map(|name| root.join(name)).find(|file| file.is_file());
+    let index = INDEX_FILES.iter().map(|name| root.join(name)).find(|file| file.is_file());
     index.ok_or_else(|| "it has no index.ts or index.js, and package.json names no \"openclaw.extensions\"".to_owned())
 }
 
 /// Reads a file of a plugin.
-fn text(file: &Path, root: &Path) -> Result<String, Wrong> {
+fn text(file: &Path, root: &Path) -> Result<String, ManifestError> {
     let real = trusted(file, root).map_err(|why| format!("is not used: {why}"))?;
     let mut text = String::new();
-    let read = fs::File::open(real).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+    let read = fs::File::open(real).and_then(|file| file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text));
     read.map_err(|error| format!("cannot be read: {}", error.kind()))?;
-    if text.len() as u64 > LARGEST { Err(format!("is larger than {LARGEST} bytes")) } else { Ok(text) }
+    if text.len() as u64 > MAX_MANIFEST_BYTES {
+        Err(format!("is larger than {MAX_MANIFEST_BYTES} bytes"))
+    } else {
+        Ok(text)
+    }
 }
 
 /// Returns the canonical path if it stays within the plugin and no other user can modify it.
@@ -247,7 +255,7 @@ fn trusted(path: &Path, root: &Path) -> Result<PathBuf, String> {
 
 fn owned(meta: &Metadata) -> Result<(), String> {
     if meta.mode() & 0o002 != 0 {
-        return Err("everybody can write to it; chmod o-w it".to_owned());
+        return Err("it is world-writable; fix it with chmod o-w".to_owned());
     }
     let us = rustix::process::geteuid().as_raw();
     if meta.uid() != us && meta.uid() != 0 {

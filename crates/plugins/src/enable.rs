@@ -1,22 +1,22 @@
 //! Decides whether a plugin is enabled, and why. Pure.
 
-use crate::{discover::Origin, manifest::Manifest, settings::Settings};
+use crate::{discover::PluginOrigin, manifest::Manifest, settings::Settings};
 
 /// Whether a plugin is enabled, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct EnableDecision {
     /// True if it is enabled.
-    pub is_on: bool,
+    pub is_enabled: bool,
     /// The reason, as the rest of a sentence that begins with the plugin's name.
     pub why: String,
 }
 
-/// Decides; the first applicable reason counts. Unlike in OpenClaw, a plugin that the config does not mention is
-/// disabled, wherever it is located.
-pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdict {
+/// Decides whether a plugin is enabled; the first applicable reason counts. Unlike in OpenClaw, a plugin that the
+/// config does not mention is disabled, wherever it is located.
+pub fn decide(manifest: &Manifest, origin: PluginOrigin, settings: &Settings) -> EnableDecision {
     let id = manifest.id.as_str();
-    let on = |why: &str| Verdict { is_on: true, why: format!("is on: {why}") };
-    let off = |why: String| Verdict { is_on: false, why: format!("is off: {why}") };
+    let on = |why: &str| EnableDecision { is_enabled: true, why: format!("is on: {why}") };
+    let off = |why: String| EnableDecision { is_enabled: false, why: format!("is off: {why}") };
     let is_in = |list: &[String]| list.iter().any(|listed| listed == id);
     let entry = settings.entries.get(id).and_then(|entry| entry.enabled);
     let memory = settings.slots.memory.as_deref();
@@ -27,7 +27,7 @@ pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdi
         return off("plugins.deny lists it".to_owned());
     }
     if !settings.allow.is_empty() && !is_in(&settings.allow) {
-        return off("plugins.allow lists others but not it".to_owned());
+        return off("plugins.allow does not list it".to_owned());
     }
     if entry == Some(false) {
         return off(format!("plugins.entries.{id}.enabled is false"));
@@ -35,14 +35,14 @@ pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdi
     if let Some(fault) = settings.entries.get(id).and_then(|entry| entry.fault.as_ref()) {
         return off(fault.clone());
     }
-    if origin == Origin::Workspace && !settings.load.workspace {
-        return off("it lies in the workspace, where the agent can write; to trust what lies there set \
+    if origin == PluginOrigin::Workspace && !settings.load.workspace {
+        return off("it is in the workspace, where the agent can write; to trust workspace plugins, set \
              plugins.load.workspace to true"
             .to_owned());
     }
     if manifest.kind.as_deref() == Some("memory") && memory.is_some_and(|memory| memory != id) {
         let memory = memory.unwrap_or_default();
-        return off(format!("plugins.slots.memory is {memory:?}, and there is one memory"));
+        return off(format!("plugins.slots.memory is {memory:?}, and only one memory plugin can be active"));
     }
     if memory == Some(id) {
         return on("plugins.slots.memory names it");
@@ -53,7 +53,7 @@ pub fn decide(manifest: &Manifest, origin: Origin, settings: &Settings) -> Verdi
     if is_in(&settings.allow) {
         return on("plugins.allow lists it");
     }
-    off(format!("nobody has switched it on; to do so: homard plugins enable {id}"))
+    off(format!("it is not enabled in the config; enable it with: homard plugins enable {id}"))
 }
 
 /// True if the owner has enabled a plugin in the config, whether or not it was found.
@@ -72,23 +72,23 @@ mod tests {
 
     use super::*;
 
-    fn decided(origin: Origin, kind: &Value, settings: &Value) -> String {
+    fn decided(origin: PluginOrigin, kind: &Value, settings: &Value) -> String {
         let file = json!({"id": "mine", "configSchema": {}, "kind": kind}).to_string();
         let manifest = crate::manifest::read("openclaw.plugin.json", &file).unwrap();
         let verdict = decide(&manifest, origin, &serde_json::from_value(settings.clone()).unwrap());
-        assert!(verdict.why.starts_with(if verdict.is_on { "is on: " } else { "is off: " }));
+        assert!(verdict.why.starts_with(if verdict.is_enabled { "is on: " } else { "is off: " }));
         verdict.why
     }
 
     #[test]
     fn the_first_reason_counts() {
         let entry = |enabled: bool| json!({"mine": {"enabled": enabled}});
-        let state = |settings: &Value| decided(Origin::State, &Value::Null, settings);
+        let state = |settings: &Value| decided(PluginOrigin::State, &Value::Null, settings);
         for (settings, why) in [
-            (json!({}), "is off: nobody has switched it on; to do so: homard plugins enable mine"),
+            (json!({}), "is off: it is not enabled in the config; enable it with: homard plugins enable mine"),
             (json!({"enabled": false, "entries": entry(true)}), "is off: plugins.enabled is false"),
             (json!({"deny": ["mine"], "allow": ["mine"]}), "is off: plugins.deny lists it"),
-            (json!({"allow": ["other"], "entries": entry(true)}), "is off: plugins.allow lists others but not it"),
+            (json!({"allow": ["other"], "entries": entry(true)}), "is off: plugins.allow does not list it"),
             (json!({"allow": ["mine"], "entries": entry(false)}), "is off: plugins.entries.mine.enabled is false"),
             (json!({"allow": ["mine"]}), "is on: plugins.allow lists it"),
             (json!({"entries": entry(true)}), "is on: plugins.entries.mine.enabled is true"),
@@ -106,24 +106,27 @@ mod tests {
         let manifest =
             crate::manifest::read("openclaw.plugin.json", &json!({"id": "mine", "configSchema": {}}).to_string())
                 .unwrap();
-        let verdict = decide(&manifest, Origin::State, &settings);
-        assert_eq!((verdict.is_on, verdict.why), (false, format!("is off: {fault}")));
+        let verdict = decide(&manifest, PluginOrigin::State, &settings);
+        assert_eq!((verdict.is_enabled, verdict.why), (false, format!("is off: {fault}")));
         assert!(is_wanted("mine", &settings));
     }
 
     #[test]
     fn there_is_one_memory() {
         let settings = json!({"entries": {"mine": {"enabled": true}}, "slots": {"memory": "other"}});
-        let expected = "is off: plugins.slots.memory is \"other\", and there is one memory";
-        assert_eq!(decided(Origin::State, &json!("memory"), &settings), expected);
-        assert_eq!(decided(Origin::State, &Value::Null, &settings), "is on: plugins.entries.mine.enabled is true");
+        let expected = "is off: plugins.slots.memory is \"other\", and only one memory plugin can be active";
+        assert_eq!(decided(PluginOrigin::State, &json!("memory"), &settings), expected);
+        assert_eq!(
+            decided(PluginOrigin::State, &Value::Null, &settings),
+            "is on: plugins.entries.mine.enabled is true"
+        );
     }
 
     #[test]
     fn what_lies_where_the_agent_can_write_needs_a_word_more() {
         let settings = |workspace: bool| json!({"allow": ["mine"], "load": {"workspace": workspace}});
-        let why = decided(Origin::Workspace, &Value::Null, &settings(false));
-        assert!(why.starts_with("is off: it lies in the workspace"), "{why}");
-        assert_eq!(decided(Origin::Workspace, &Value::Null, &settings(true)), "is on: plugins.allow lists it");
+        let why = decided(PluginOrigin::Workspace, &Value::Null, &settings(false));
+        assert!(why.starts_with("is off: it is in the workspace"), "{why}");
+        assert_eq!(decided(PluginOrigin::Workspace, &Value::Null, &settings(true)), "is on: plugins.allow lists it");
     }
 }

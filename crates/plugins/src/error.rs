@@ -12,18 +12,18 @@ pub enum Error {
     Failed(String),
     /// The plugin is unavailable: disabled, ended, or its circuit breaker is open.
     #[error("{0}")]
-    Gone(String),
+    Unavailable(String),
     /// The plugin exceeded its deadline.
     #[error("no answer within {} ms", .0.as_millis())]
-    Late(Duration),
+    Timeout(Duration),
 }
 
 impl Error {
     /// True if the failure counts towards the plugin's circuit breaker.
-    pub(crate) fn is_ailing(&self) -> bool {
+    pub(crate) fn trips_breaker(&self) -> bool {
         match self {
             Self::Failed(_) => false,
-            Self::Gone(_) | Self::Late(_) => true,
+            Self::Unavailable(_) | Self::Timeout(_) => true,
         }
     }
 }
@@ -32,8 +32,8 @@ impl From<Error> for HookError {
     fn from(error: Error) -> Self {
         match error {
             Error::Failed(why) => Self::Failed(why),
-            Error::Gone(why) => Self::Gone(why),
-            Error::Late(within) => Self::Late(within),
+            Error::Unavailable(why) => Self::Unavailable(why),
+            Error::Timeout(within) => Self::Timeout(within),
         }
     }
 }

@@ -9,10 +9,10 @@ use std::{
 use sha2::{Digest, Sha256};
 
 /// Maximum number of files of a plugin, including its dependencies.
-const FILES: usize = 50_000;
+const MAX_FILES: usize = 50_000;
 
 /// Maximum total size of the files in bytes.
-const BYTES: u64 = 1024 * 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// Computes the fingerprint of a directory: file names and contents, independent of the order in which they are listed.
 pub fn fingerprint(root: &Path) -> io::Result<String> {
@@ -20,14 +20,14 @@ pub fn fingerprint(root: &Path) -> io::Result<String> {
     collect(root, &mut files)?;
     files.sort();
     let mut sum = Sha256::new();
-    let mut left = BYTES;
+    let mut left = MAX_BYTES;
     for file in files {
         let name = file.strip_prefix(root).unwrap_or(&file).as_os_str().as_encoded_bytes().to_owned();
         let mut inner = Sha256::new();
         if file.symlink_metadata()?.is_symlink() {
             inner.update(fs::read_link(&file)?.as_os_str().as_encoded_bytes());
         } else {
-            let read = io::copy(&mut fs::File::open(&file)?.take(left + 1), &mut Sum(&mut inner))?;
+            let read = io::copy(&mut fs::File::open(&file)?.take(left + 1), &mut DigestWriter(&mut inner))?;
             left = left.checked_sub(read).ok_or_else(|| io::Error::other("the plugin is larger than 1 GiB"))?;
         }
         sum.update((name.len() as u64).to_le_bytes());
@@ -38,7 +38,7 @@ pub fn fingerprint(root: &Path) -> io::Result<String> {
 }
 
 /// Computes the digest of a sequence of byte strings.
-pub(crate) fn sum<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
+pub(crate) fn digest<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut sum = Sha256::new();
     for piece in pieces {
         sum.update((piece.len() as u64).to_le_bytes());
@@ -47,9 +47,9 @@ pub(crate) fn sum<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
     hex(&sum.finalize())
 }
 
-struct Sum<'a>(&'a mut Sha256);
+struct DigestWriter<'a>(&'a mut Sha256);
 
-impl io::Write for Sum<'_> {
+impl io::Write for DigestWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())
@@ -68,8 +68,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         } else {
             files.push(entry.path());
         }
-        if files.len() > FILES {
-            return Err(io::Error::other(format!("the plugin has more than {FILES} files")));
+        if files.len() > MAX_FILES {
+            return Err(io::Error::other(format!("the plugin has more than {MAX_FILES} files")));
         }
     }
     Ok(())

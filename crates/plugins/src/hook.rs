@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{Answer, BootstrapFile, Context, Event, Heard, Hook, HookError, Listener, Registration, Signal};
+use homard_hooks::{
+    BootstrapFile, Hook, HookContext, HookError, HookEvent, HookResult, InternalEvent, Listener, ListenerResult,
+    Registration,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{
     Value, json,
@@ -15,18 +18,18 @@ use serde_json::{
 
 use crate::{
     Error,
-    settings::Guard,
-    supervisor::{Address, Delivery, Paper, Question, Worker},
+    settings::GuardPolicy,
+    supervisor::{CallParams, Delivery, PluginCall, ProcessSupervisor, RegistrationAddress},
 };
 
 /// Share of a deadline that the plugin gets. The rest is a margin, so that the timeout is detected here.
-pub(crate) const SHARE: f64 = 0.98;
+pub(crate) const DEADLINE_SHARE: f64 = 0.98;
 
 /// One hook of a plugin.
 #[derive(Debug)]
 pub(crate) struct PluginHook {
-    pub(crate) worker: Arc<Worker>,
-    pub(crate) address: Address,
+    pub(crate) worker: Arc<ProcessSupervisor>,
+    pub(crate) address: RegistrationAddress,
     pub(crate) registration: Registration,
     /// True once a warning about unreadable results was logged.
     pub(crate) is_warned: AtomicBool,
@@ -38,7 +41,7 @@ struct Invocation<'a> {
     #[serde(rename = "ref")]
     reference: &'a Value,
     event: &'a RawValue,
-    ctx: &'a Context,
+    ctx: &'a HookContext,
     deadline_ms: u64,
 }
 
@@ -52,63 +55,63 @@ impl Hook for PluginHook {
         vec![self.registration.clone()]
     }
 
-    async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError> {
+    async fn call(&self, event: HookEvent, context: HookContext) -> Result<HookResult, HookError> {
         let deadline = self.registration.deadline.unwrap_or_else(|| self.registration.point.deadline());
-        let within = deadline.mul_f64(SHARE);
-        let question = Question {
+        let within = deadline.mul_f64(DEADLINE_SHARE);
+        let question = PluginCall {
             plugin: &self.address.plugin,
             method: "hook.invoke",
-            within,
+            timeout: within,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let answer = self.worker.ask(question, |up| {
-            let unwritten = |error: serde_json::Error| Error::Failed(format!("the event cannot be written: {error}"));
+        let answer = self.worker.call(question, |up| {
+            let unwritten = |error: serde_json::Error| Error::Failed(format!("failed to serialize the event: {error}"));
             let reference = up.reference(&self.address)?;
-            let (event, lent) = up.link.shelf().write(&event).map_err(unwritten)?;
+            let (event, lent) = up.session.blobs().write(&event).map_err(unwritten)?;
             let deadline_ms = within.as_millis() as u64;
             let invocation = Invocation { reference, event: &event, ctx: &context, deadline_ms };
-            Ok(Paper { params: to_raw_value(&invocation).map_err(unwritten)?, lent: Some(lent) })
+            Ok(CallParams { params: to_raw_value(&invocation).map_err(unwritten)?, blobs: Some(lent) })
         });
         match answer.await {
-            Ok(answer) if self.registration.is_guard || is_shaped(&answer) => read(&answer),
+            Ok(answer) if self.registration.is_guard || is_shaped(&answer) => parse_hook_result(&answer),
             Ok(_) => {
                 if !self.is_warned.swap(true, Ordering::Relaxed) {
                     let (plugin, point) = (self.address.plugin(), self.registration.point.name());
-                    tracing::warn!(plugin, point, "a hook is passed over: {SHAPE}");
+                    tracing::warn!(plugin, point, "hook result ignored: {SHAPE_ERROR}");
                 }
-                Ok(Answer::nothing())
+                Ok(HookResult::empty())
             }
-            Err(Error::Late(_)) => Err(HookError::Late(deadline)),
+            Err(Error::Timeout(_)) => Err(HookError::Timeout(deadline)),
             Err(error) => Err(error.into()),
         }
     }
 }
 
 /// Error for a result of another shape.
-const SHAPE: &str = "it must answer {\"result\": null} or {\"result\": {…}}, and did not";
+const SHAPE_ERROR: &str = "the hook must return {\"result\": null} or {\"result\": {…}}";
 
 fn is_shaped(answer: &Value) -> bool {
     matches!(answer.get("result"), Some(Value::Null | Value::Object(_)))
 }
 
 /// Parses the result of a hook.
-fn read(answer: &Value) -> Result<Answer, HookError> {
+fn parse_hook_result(answer: &Value) -> Result<HookResult, HookError> {
     match answer.get("result") {
-        Some(Value::Null) => Ok(Answer::nothing()),
-        Some(result @ Value::Object(_)) => Answer::deserialize(result)
-            .map_err(|error| HookError::Failed(format!("it answered something that cannot be read: {error}"))),
-        Some(_) | None => Err(HookError::Failed(SHAPE.to_owned())),
+        Some(Value::Null) => Ok(HookResult::empty()),
+        Some(result @ Value::Object(_)) => HookResult::deserialize(result)
+            .map_err(|error| HookError::Failed(format!("the hook returned an invalid result: {error}"))),
+        Some(_) | None => Err(HookError::Failed(SHAPE_ERROR.to_owned())),
     }
 }
 
 /// A listener of a plugin.
 #[derive(Debug)]
 pub(crate) struct PluginListener {
-    pub(crate) worker: Arc<Worker>,
-    pub(crate) address: Address,
+    pub(crate) worker: Arc<ProcessSupervisor>,
+    pub(crate) address: RegistrationAddress,
     pub(crate) events: Vec<String>,
-    pub(crate) guard: Guard,
+    pub(crate) guard: GuardPolicy,
 }
 
 #[async_trait]
@@ -125,23 +128,24 @@ impl Listener for PluginListener {
         self.guard.covers(event)
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
-        let within = self.deadline().mul_f64(SHARE);
-        let question = Question {
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let within = self.deadline().mul_f64(DEADLINE_SHARE);
+        let question = PluginCall {
             plugin: &self.address.plugin,
             method: "internalHook.emit",
-            within,
+            timeout: within,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let write =
-            |up: &crate::supervisor::Up| Paper::plain(&json!({"ref": up.reference(&self.address)?, "event": signal}));
-        heard(&self.worker.ask(question, write).await?)
+        let write = |up: &crate::supervisor::RunningProcess| {
+            CallParams::plain(&json!({"ref": up.reference(&self.address)?, "event": signal}))
+        };
+        parse_listener_result(&self.worker.call(question, write).await?)
     }
 }
 
 /// Parses the result of a listener.
-pub(crate) fn heard(answer: &Value) -> Result<Heard, HookError> {
+pub(crate) fn parse_listener_result(answer: &Value) -> Result<ListenerResult, HookError> {
     let messages = answer.get("messages").and_then(Value::as_array).into_iter().flatten();
     let messages = messages.filter_map(|message| message.as_str().map(str::to_owned)).collect();
     let files =
@@ -149,8 +153,8 @@ pub(crate) fn heard(answer: &Value) -> Result<Heard, HookError> {
     let bootstrap_files = files
         .map(Vec::<BootstrapFile>::deserialize)
         .transpose()
-        .map_err(|error| HookError::Failed(format!("it gave back files that cannot be read: {error}")))?;
-    Ok(Heard { messages, bootstrap_files })
+        .map_err(|error| HookError::Failed(format!("the hook returned invalid bootstrap files: {error}")))?;
+    Ok(ListenerResult { messages, bootstrap_files })
 }
 
 #[cfg(test)]
@@ -159,12 +163,15 @@ mod tests {
 
     #[test]
     fn an_answer_is_an_object_or_nothing() {
-        assert_eq!(read(&json!({"result": null})), Ok(Answer::nothing()));
-        assert_eq!(read(&json!({"result": {"block": true, "blockReason": "no", "more": 1}})), Ok(Answer::block("no")));
-        assert!(matches!(read(&json!({"result": {"block": "yes"}})), Err(HookError::Failed(_))));
+        assert_eq!(parse_hook_result(&json!({"result": null})), Ok(HookResult::empty()));
+        assert_eq!(
+            parse_hook_result(&json!({"result": {"block": true, "blockReason": "no", "more": 1}})),
+            Ok(HookResult::block("no"))
+        );
+        assert!(matches!(parse_hook_result(&json!({"result": {"block": "yes"}})), Err(HookError::Failed(_))));
         for wrong in [json!({}), json!(null), json!({"block": true}), json!({"result": "block"}), json!({"result": []})]
         {
-            assert_eq!(read(&wrong), Err(HookError::Failed(SHAPE.to_owned())), "{wrong}");
+            assert_eq!(parse_hook_result(&wrong), Err(HookError::Failed(SHAPE_ERROR.to_owned())), "{wrong}");
             assert!(!is_shaped(&wrong), "{wrong}");
         }
     }
@@ -172,10 +179,11 @@ mod tests {
     #[test]
     fn what_was_heard_may_bring_files() {
         let files = json!([{"name": "A.md", "path": "/a", "content": "x", "missing": false}]);
-        let told = heard(&json!({"messages": ["hi", 5], "context": {"bootstrapFiles": files}})).unwrap();
+        let told =
+            parse_listener_result(&json!({"messages": ["hi", 5], "context": {"bootstrapFiles": files}})).unwrap();
         assert_eq!(told.messages, ["hi"]);
         assert_eq!(told.bootstrap_files.unwrap()[0].name, "A.md");
-        assert_eq!(heard(&json!({"messages": [], "context": {}})), Ok(Heard::default()));
-        assert!(heard(&json!({"context": {"bootstrapFiles": [1]}})).is_err());
+        assert_eq!(parse_listener_result(&json!({"messages": [], "context": {}})), Ok(ListenerResult::default()));
+        assert!(parse_listener_result(&json!({"context": {"bootstrapFiles": [1]}})).is_err());
     }
 }

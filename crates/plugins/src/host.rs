@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A request of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum HostMethod {
     /// Reads the config, without secrets.
     ConfigGet,
     /// Writes the config.
@@ -24,7 +24,7 @@ pub enum Ask {
     MemoryGet,
 }
 
-impl Ask {
+impl HostMethod {
     /// All requests.
     pub const ALL: [Self; 8] = [
         Self::ConfigGet,
@@ -60,9 +60,9 @@ impl Ask {
 #[async_trait]
 pub trait Host: Send + Sync {
     /// Handles a permitted request; an error is returned to the plugin.
-    async fn answer(&self, plugin: &str, ask: Ask, params: Value) -> Result<Value, String> {
+    async fn handle(&self, plugin: &str, ask: HostMethod, params: Value) -> Result<Value, String> {
         drop(params);
-        tracing::debug!(plugin, ask = ask.name(), "a plugin asked for what is not offered here");
+        tracing::debug!(plugin, ask = ask.name(), "plugin called a method that is not available");
         Err(format!("{} is not available here", ask.name()))
     }
 
@@ -79,6 +79,6 @@ pub trait Host: Send + Sync {
 
 /// A host that supports no request.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Deaf;
+pub struct NoHost;
 
-impl Host for Deaf {}
+impl Host for NoHost {}

@@ -8,45 +8,51 @@
 
 pub mod internal;
 
-mod absent;
 mod admit;
+mod blob_refs;
+mod circuit_breaker;
 mod discover;
-mod door;
 mod enable;
+mod endpoints;
 mod error;
 mod fingerprint;
 mod hook;
 mod host;
-mod large;
-mod link;
+mod host_api;
 mod manifest;
+mod missing_guards;
 mod node;
-mod offer;
 mod plugin;
 mod plugins;
 mod process;
-mod register;
+mod process_tree;
+mod registrations;
+mod registry;
 mod rpc;
+mod rpc_session;
 mod scripts;
-mod serve;
 mod settings;
-mod strikes;
 mod supervisor;
 mod tool;
-mod tree;
 
-pub use admit::Reserved;
-pub use discover::{Candidate, Found, Origin, Roots, discover};
-pub use enable::{Verdict, decide};
+pub use admit::ReservedNames;
+pub use discover::{DiscoveredPlugin, DiscoveredPlugins, PluginOrigin, PluginRoots, discover};
+pub use enable::{EnableDecision, decide};
+pub use endpoints::{
+    CommandInvocation, MethodResponse, PluginCommand, PluginHttpCall, PluginHttpReply, PluginMethod, PluginRoute,
+    PluginService,
+};
 pub use error::Error;
 pub use fingerprint::fingerprint;
-pub use host::{Ask, Deaf, Host};
-pub use manifest::{Declared, Manifest, NAMES, Rights, config_problems};
-pub use node::which as which_node;
-pub use offer::{CommandOffer, HookOffer, ListenerOffer, MethodOffer, Offers, RouteOffer, ServiceOffer, ToolOffer};
-pub use plugins::{Extensions, Plugins, Setup, State, Status};
-pub use scripts::Node;
-pub use serve::{Command, CommandCx, HttpAnswer, HttpAsk, Method, MethodAnswer, Route, Service};
-pub use settings::{Entry, Guard, HookSettings, Install, Load, Settings, Slots};
-pub use supervisor::Timing;
-pub use tool::{PluginTool, ToolCall};
+pub use host::{Host, HostMethod, NoHost};
+pub use manifest::{DeclaredRights, FILE_NAMES, Manifest, RightDeclaration, config_problems};
+pub use node::find_node as which_node;
+pub use plugins::{Extensions, PluginSetup, PluginStatus, Plugins, ProcessState};
+pub use registrations::{
+    CommandRegistration, HookRegistration, ListenerRegistration, MethodRegistration, Registrations, RouteRegistration,
+    ServiceRegistration, ToolRegistration,
+};
+pub use scripts::NodeScripts;
+pub use settings::{GuardPolicy, HookSettings, InstallRecord, LoadSettings, PluginEntry, Settings, SlotSettings};
+pub use supervisor::ProcessTiming;
+pub use tool::{PluginTool, PluginToolCall};

@@ -2,26 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use homard_hooks::Point;
+use homard_hooks::HookPoint;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::offer::{CommandOffer, HookOffer, MethodOffer, Offers, RouteOffer, ServiceOffer, ToolOffer};
+use crate::registrations::{
+    CommandRegistration, HookRegistration, MethodRegistration, Registrations, RouteRegistration, ServiceRegistration,
+    ToolRegistration,
+};
 
 /// Homard's own file name.
-pub(crate) const OURS: &str = "homard.plugin.json";
+pub(crate) const OWN_NAME: &str = "homard.plugin.json";
 
 /// Manifest file names in order of precedence. The last two are OpenClaw's former ones.
-pub const NAMES: [&str; 4] = [OURS, "openclaw.plugin.json", "moltbot.plugin.json", "clawdbot.plugin.json"];
+pub const FILE_NAMES: [&str; 4] = [OWN_NAME, "openclaw.plugin.json", "moltbot.plugin.json", "clawdbot.plugin.json"];
 
 /// Maximum size of a manifest in bytes.
-pub(crate) const LARGEST: u64 = 256 * 1024;
+pub(crate) const MAX_MANIFEST_BYTES: u64 = 256 * 1024;
 
 /// Default memory limit of a process in MiB.
-const MEMORY_MB: u64 = 1024;
+const DEFAULT_MEMORY_MB: u64 = 1024;
 
 /// Maximum memory limit in MiB.
-const MOST_MEMORY_MB: u64 = 16 * 1024;
+const MAX_MEMORY_MB: u64 = 16 * 1024;
 
 /// A parsed manifest.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +46,7 @@ pub struct Manifest {
     /// Points where it is a guard.
     pub guard: BTreeSet<String>,
     /// Declared rights. `None` if the format has none: then everything it registers is allowed.
-    pub rights: Option<Rights>,
+    pub rights: Option<DeclaredRights>,
     /// Memory limit of its process in MiB.
     pub memory_mb: u64,
     /// Directories of its skills.
@@ -55,19 +58,19 @@ pub struct Manifest {
 /// Rights that a plugin declares. Everything else is denied.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Rights {
+pub struct DeclaredRights {
     /// Hooks.
-    pub hooks: Vec<Declared<HookOffer>>,
+    pub hooks: Vec<RightDeclaration<HookRegistration>>,
     /// Tools.
-    pub tools: Vec<Declared<ToolOffer>>,
+    pub tools: Vec<RightDeclaration<ToolRegistration>>,
     /// Chat commands.
-    pub commands: Vec<Declared<CommandOffer>>,
+    pub commands: Vec<RightDeclaration<CommandRegistration>>,
     /// Gateway methods.
-    pub methods: Vec<Declared<MethodOffer>>,
+    pub methods: Vec<RightDeclaration<MethodRegistration>>,
     /// HTTP routes.
-    pub routes: Vec<Declared<RouteOffer>>,
+    pub routes: Vec<RightDeclaration<RouteRegistration>>,
     /// Background services.
-    pub services: Vec<Declared<ServiceOffer>>,
+    pub services: Vec<RightDeclaration<ServiceRegistration>>,
     /// Events it subscribes to, such as `command:new`.
     pub events: Vec<String>,
     /// Environment variables it may read.
@@ -79,7 +82,7 @@ pub struct Rights {
 /// A declaration: by name only, or complete, so that it is known before the process runs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub enum Declared<T> {
+pub enum RightDeclaration<T> {
     /// By name.
     Named(String),
     /// Complete.
@@ -89,7 +92,7 @@ pub enum Declared<T> {
 /// The manifest as written, before validation.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Read {
+struct RawManifest {
     id: Option<String>,
     name: Option<String>,
     description: Option<String>,
@@ -100,42 +103,46 @@ struct Read {
     run: Option<Vec<String>>,
     #[serde(default)]
     guard: Vec<String>,
-    rights: Option<Rights>,
+    rights: Option<DeclaredRights>,
     memory_mb: Option<u64>,
     #[serde(default)]
     skills: Vec<String>,
 }
 
 /// What is wrong with a manifest, as the rest of a sentence that begins with its path.
-pub(crate) type Wrong = String;
+pub(crate) type ManifestError = String;
 
 /// Parses a manifest. `file` is its name, which determines the required fields.
-pub(crate) fn read(file: &str, text: &str) -> Result<Manifest, Wrong> {
+pub(crate) fn read(file: &str, text: &str) -> Result<Manifest, ManifestError> {
     let raw: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
-    let read: Read = Read::deserialize(&raw).map_err(|error| format!("is no manifest of a plugin: {error}"))?;
+    let read: RawManifest =
+        RawManifest::deserialize(&raw).map_err(|error| format!("is not a valid plugin manifest: {error}"))?;
     let id = read.id.map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()).ok_or("has no \"id\"")?;
     if !is_id(&id) {
-        return Err(format!("has the id {id:?}; letters, digits, and -_.@/ between them, at most 100, are allowed"));
+        return Err(format!("has the invalid id {id:?}; use at most 100 letters and digits, with -_.@/ between them"));
     }
     let config_schema = match read.config_schema {
         Some(schema @ Value::Object(_)) => schema,
         Some(_) => return Err("has a \"configSchema\" that is not an object".to_owned()),
         None => return Err("has no \"configSchema\"; write {} if the plugin needs no config".to_owned()),
     };
-    let is_ours = file == OURS;
+    let is_ours = file == OWN_NAME;
     let run = read.run.filter(|_| is_ours);
     if is_ours && run.as_ref().is_none_or(|run| run.first().is_none_or(|program| program.trim().is_empty())) {
-        return Err("has no \"run\": the command that is the plugin, such as [\"python3\", \"plugin.py\"]".to_owned());
+        return Err(
+            "has no \"run\"; set it to the command that starts the plugin, such as [\"python3\", \"plugin.py\"]"
+                .to_owned(),
+        );
     }
     let rights = if is_ours { Some(read.rights.unwrap_or_default()) } else { read.rights };
     if let Some(name) =
-        read.guard.iter().chain(rights.iter().flat_map(hook_names)).find(|name| Point::named(name).is_none())
+        read.guard.iter().chain(rights.iter().flat_map(hook_names)).find(|name| HookPoint::named(name).is_none())
     {
-        return Err(format!("names the hook {name:?}, which there is not"));
+        return Err(format!("names the unknown hook {name:?}"));
     }
-    let memory_mb = read.memory_mb.unwrap_or(MEMORY_MB);
-    if !(16..=MOST_MEMORY_MB).contains(&memory_mb) {
-        return Err(format!("has a \"memoryMb\" of {memory_mb}; 16 to {MOST_MEMORY_MB} is allowed"));
+    let memory_mb = read.memory_mb.unwrap_or(DEFAULT_MEMORY_MB);
+    if !(16..=MAX_MEMORY_MB).contains(&memory_mb) {
+        return Err(format!("has a \"memoryMb\" of {memory_mb}; 16 to {MAX_MEMORY_MB} is allowed"));
     }
     Ok(Manifest {
         id,
@@ -153,10 +160,10 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Manifest, Wrong> {
     })
 }
 
-fn hook_names(rights: &Rights) -> impl Iterator<Item = &String> {
+fn hook_names(rights: &DeclaredRights) -> impl Iterator<Item = &String> {
     rights.hooks.iter().map(|hook| match hook {
-        Declared::Named(name) => name,
-        Declared::Full(offer) => &offer.name,
+        RightDeclaration::Named(name) => name,
+        RightDeclaration::Full(offer) => &offer.name,
     })
 }
 
@@ -175,24 +182,26 @@ fn is_id(id: &str) -> bool {
 impl Manifest {
     /// Returns all registrations, if the manifest declares them completely: then the process is started only when
     /// needed.
-    pub(crate) fn declared(&self) -> Option<Offers> {
+    pub(crate) fn declared(&self) -> Option<Registrations> {
         let rights = self.rights.as_ref()?;
-        let mut offers = Offers {
+        let mut offers = Registrations {
             tools: rights.tools.iter().map(full_tool).collect::<Option<_>>()?,
-            hooks: rights.hooks.iter().map(full).collect(),
-            commands: rights.commands.iter().map(full).collect(),
-            services: rights.services.iter().map(full).collect(),
-            gateway_methods: rights.methods.iter().map(full).collect(),
-            http_routes: rights.routes.iter().map(full).collect(),
-            ..Offers::default()
+            hooks: rights.hooks.iter().map(full_declaration).collect(),
+            commands: rights.commands.iter().map(full_declaration).collect(),
+            services: rights.services.iter().map(full_declaration).collect(),
+            gateway_methods: rights.methods.iter().map(full_declaration).collect(),
+            http_routes: rights.routes.iter().map(full_declaration).collect(),
+            ..Registrations::default()
         };
         if !rights.events.is_empty() {
-            offers.internal_hooks =
-                vec![crate::offer::ListenerOffer { events: rights.events.clone(), ..Default::default() }];
+            offers.internal_hooks = vec![crate::registrations::ListenerRegistration {
+                events: rights.events.clone(),
+                ..Default::default()
+            }];
         }
         for guarded in &self.guard {
             if !offers.hooks.iter().any(|hook| hook.name == *guarded) {
-                offers.hooks.push(HookOffer::from(guarded.clone()));
+                offers.hooks.push(HookRegistration::from(guarded.clone()));
             }
         }
         Some(offers)
@@ -204,23 +213,23 @@ impl Manifest {
     }
 
     /// Returns true for a plugin with its own command (`run`), which OpenClaw's format does not have.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(crate) fn has_command(&self) -> bool {
         self.run.is_some()
     }
 }
 
-fn full<T: Clone + From<String>>(declared: &Declared<T>) -> T {
+fn full_declaration<T: Clone + From<String>>(declared: &RightDeclaration<T>) -> T {
     match declared {
-        Declared::Named(name) => T::from(name.clone()),
-        Declared::Full(offer) => offer.clone(),
+        RightDeclaration::Named(name) => T::from(name.clone()),
+        RightDeclaration::Full(offer) => offer.clone(),
     }
 }
 
 /// A tool needs a schema, without which no model can call it.
-fn full_tool(declared: &Declared<ToolOffer>) -> Option<ToolOffer> {
+fn full_tool(declared: &RightDeclaration<ToolRegistration>) -> Option<ToolRegistration> {
     match declared {
-        Declared::Full(offer) if offer.parameters.is_some() => Some(offer.clone()),
-        Declared::Full(_) | Declared::Named(_) => None,
+        RightDeclaration::Full(offer) if offer.parameters.is_some() => Some(offer.clone()),
+        RightDeclaration::Full(_) | RightDeclaration::Named(_) => None,
     }
 }
 
@@ -238,8 +247,8 @@ mod tests {
 
     use super::*;
 
-    fn ours(value: &Value) -> Result<Manifest, Wrong> {
-        read(OURS, &value.to_string())
+    fn ours(value: &Value) -> Result<Manifest, ManifestError> {
+        read(OWN_NAME, &value.to_string())
     }
 
     #[test]
@@ -255,11 +264,11 @@ mod tests {
             (r#"{"id": "a", "configSchema": []}"#, "has a \"configSchema\" that is not an object"),
             (
                 r#"{"id": 5, "configSchema": {}}"#,
-                "is no manifest of a plugin: invalid type: integer `5`, expected a string",
+                "is not a valid plugin manifest: invalid type: integer `5`, expected a string",
             ),
             (
                 r#"{"id": "../a", "configSchema": {}}"#,
-                "has the id \"../a\"; letters, digits, and -_.@/ between them, at most 100, are allowed",
+                "has the invalid id \"../a\"; use at most 100 letters and digits, with -_.@/ between them",
             ),
         ] {
             assert_eq!(read("openclaw.plugin.json", text).unwrap_err(), wrong);
@@ -270,12 +279,12 @@ mod tests {
     fn ours_needs_a_command_and_knows_its_hooks() {
         assert_eq!(
             ours(&json!({"id": "a", "configSchema": {}})).unwrap_err(),
-            "has no \"run\": the command that is the plugin, such as [\"python3\", \"plugin.py\"]"
+            "has no \"run\"; set it to the command that starts the plugin, such as [\"python3\", \"plugin.py\"]"
         );
         let with = |rights: Value| json!({"id": "a", "configSchema": {}, "run": ["x"], "rights": rights});
         assert_eq!(
             ours(&with(json!({"hooks": ["before_lunch"]}))).unwrap_err(),
-            "names the hook \"before_lunch\", which there is not"
+            "names the unknown hook \"before_lunch\""
         );
         assert!(ours(&with(json!({"toolz": []}))).unwrap_err().contains("unknown field `toolz`"));
         let huge = json!({"id": "a", "configSchema": {}, "run": ["x"], "memoryMb": 1});

@@ -18,75 +18,80 @@ use tokio::{process::Command, task::spawn_blocking, time::timeout};
 
 use crate::{
     Error,
-    discover::Candidate,
-    door::{Behind, Uncaught},
+    discover::DiscoveredPlugin,
     fingerprint,
     host::Host,
-    link::Link,
-    offer::{Offers, ToolOffer},
-    plugin::Surroundings,
-    process::{Recipe, environment, find},
-    register::{Judged, Register},
-    supervisor::{Launch, Loaded, Paper, Unwelcome},
+    host_api::{ProcessInfo, UncaughtErrors},
+    plugin::PluginEnvironment,
+    process::{ProcessSpec, environment, find},
+    registrations::{Registrations, ToolRegistration},
+    registry::{EnabledPlugin, PluginRegistry},
+    rpc_session::RpcSession,
+    supervisor::{CallParams, InitError, Launcher, LoadedPlugins},
 };
 
 /// Minimum major version of Node.
-const OLDEST: u32 = 22;
+const MIN_VERSION: u32 = 22;
 
 /// Timeout for the version query.
-const PATIENCE: Duration = Duration::from_secs(5);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Heap limit in MiB.
 const HEAP_MB: u32 = 1024;
 
 /// Advice if a plugin needs Node and none is found.
-const WAY_OUT: &str = "install Node 22 or newer, or set plugins.node in the config to where it is";
+const ADVICE: &str = "install Node 22 or newer, or set plugins.node in the config to its path";
 
 mod source;
 
 /// Launcher of the Node process.
 pub(crate) struct NodeHost {
     pub(crate) name: String,
-    pub(crate) guests: Vec<Judged>,
+    pub(crate) plugins: Vec<EnabledPlugin>,
     /// Path of Node from the config.
     pub(crate) node: Option<PathBuf>,
-    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) environment: Arc<PluginEnvironment>,
     pub(crate) host: Arc<dyn Host>,
-    pub(crate) register: Arc<Register>,
-    pub(crate) uncaught: Uncaught,
+    pub(crate) register: Arc<PluginRegistry>,
+    pub(crate) uncaught: UncaughtErrors,
     /// Plugins that hung while being loaded, with the error; they are skipped from then on.
-    pub(crate) left_out: Mutex<BTreeMap<String, String>>,
+    pub(crate) skipped: Mutex<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
-struct Report {
+struct LoadReport {
     status: String,
     #[serde(default)]
     error: Option<String>,
     #[serde(default)]
-    registrations: Offers,
+    registrations: Registrations,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Made {
+struct MaterialisedTool {
     plugin_id: String,
     #[serde(flatten)]
-    tool: ToolOffer,
+    tool: ToolRegistration,
 }
 
 impl NodeHost {
-    fn left_out(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-        self.left_out.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_skipped(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+        self.skipped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Loads one plugin. One that hangs or crashes the process is skipped from then on.
-    async fn load(&self, link: &Link, guest: &Judged, within: Duration) -> Result<Result<Offers, String>, Unwelcome> {
-        let Candidate { manifest, root, entry, .. } = &*guest.candidate;
-        if let Some(why) = self.left_out().get(&manifest.id) {
+    async fn load(
+        &self,
+        link: &RpcSession,
+        guest: &EnabledPlugin,
+        within: Duration,
+    ) -> Result<Result<Registrations, String>, InitError> {
+        let DiscoveredPlugin { manifest, root, entry, .. } = &*guest.candidate;
+        if let Some(why) = self.lock_skipped().get(&manifest.id) {
             return Ok(Err(why.clone()));
         }
-        if let Err(why) = guest.may_start().await {
+        if let Err(why) = guest.check_start().await {
             return Ok(Err(why));
         }
         let candidate = json!({
@@ -95,38 +100,43 @@ impl NodeHost {
         // Slightly less than our own timeout, so that the host can skip a plugin that only waits.
         let deadline = (within.as_millis() as u64).saturating_sub(500).max(500);
         let params = json!({"candidates": [candidate], "deadlineMs": deadline});
-        let paper = Paper::plain(&params).map_err(|error| Unwelcome::Later(error.to_string()))?;
+        let paper = CallParams::plain(&params).map_err(|error| InitError::Retry(error.to_string()))?;
         match link.call("plugins.load", &paper.params, within, None).await {
             Ok(answer) => Ok(read_report(&answer)),
             Err(Error::Failed(why)) => Ok(Err(why)),
-            Err(error @ (Error::Gone(_) | Error::Late(_))) => {
-                let why = format!("it could not be loaded: {error}");
-                self.left_out().insert(manifest.id.clone(), why.clone());
-                Err(Unwelcome::Without(format!("{}: {why}", manifest.id)))
+            Err(error @ (Error::Unavailable(_) | Error::Timeout(_))) => {
+                let why = format!("failed to load: {error}");
+                self.lock_skipped().insert(manifest.id.clone(), why.clone());
+                Err(InitError::SkipPlugin(format!("{}: {why}", manifest.id)))
             }
         }
     }
 
     /// Replaces tool factories in the registrations by the tools they create without a particular run.
-    async fn make(&self, link: &Link, loaded: &mut Loaded, within: Duration) -> Result<(), Unwelcome> {
-        let is_making = |(_, offers): &(String, Result<Offers, String>)| {
+    async fn materialise_tools(
+        &self,
+        link: &RpcSession,
+        loaded: &mut LoadedPlugins,
+        within: Duration,
+    ) -> Result<(), InitError> {
+        let is_making = |(_, offers): &(String, Result<Registrations, String>)| {
             offers.as_ref().is_ok_and(|offers| offers.tools.iter().any(|tool| tool.is_factory))
         };
         if !loaded.iter().any(is_making) {
             return Ok(());
         }
-        let later = |error: Error| Unwelcome::Later(format!("its tools could not be made: {error}"));
-        let ctx = json!({"ctx": {"agentId": "main", "workspaceDir": self.surroundings.workspace, "sandboxed": false}});
-        let paper = Paper::plain(&ctx).map_err(later)?;
+        let later = |error: Error| InitError::Retry(format!("failed to create the tools: {error}"));
+        let ctx = json!({"ctx": {"agentId": "main", "workspaceDir": self.environment.workspace, "sandboxed": false}});
+        let paper = CallParams::plain(&ctx).map_err(later)?;
         let answer = link.call("tools.materialize", &paper.params, within, None).await.map_err(later)?;
-        let made: Vec<Made> =
+        let made: Vec<MaterialisedTool> =
             answer.get("tools").and_then(|tools| Deserialize::deserialize(tools).ok()).unwrap_or_default();
         for (plugin, offers) in loaded {
             let Ok(offers) = offers else { continue };
             offers.tools.retain(|tool| !tool.is_factory);
-            for Made { tool, .. } in made.iter().filter(|made| made.plugin_id == *plugin) {
+            for MaterialisedTool { tool, .. } in made.iter().filter(|made| made.plugin_id == *plugin) {
                 if !offers.tools.iter().any(|known| known.name == tool.name) {
-                    offers.tools.push(ToolOffer { is_factory: true, reference: Value::Null, ..tool.clone() });
+                    offers.tools.push(ToolRegistration { is_factory: true, reference: Value::Null, ..tool.clone() });
                 }
             }
         }
@@ -134,40 +144,40 @@ impl NodeHost {
     }
 }
 
-fn read_report(answer: &Value) -> Result<Offers, String> {
+fn read_report(answer: &Value) -> Result<Registrations, String> {
     let report = answer.get("plugins").and_then(|plugins| plugins.get(0)).cloned().unwrap_or_default();
-    let report: Report = serde_json::from_value(report)
-        .map_err(|error| format!("it registered something that cannot be read: {error}"))?;
+    let report: LoadReport =
+        serde_json::from_value(report).map_err(|error| format!("invalid registrations: {error}"))?;
     if report.status == "loaded" {
         Ok(report.registrations)
     } else {
-        Err(report.error.unwrap_or_else(|| "it could not be loaded".to_owned()))
+        Err(report.error.unwrap_or_else(|| "failed to load".to_owned()))
     }
 }
 
 #[async_trait]
-impl Launch for NodeHost {
-    fn behind(&self) -> Behind {
-        Behind {
+impl Launcher for NodeHost {
+    fn process_info(&self) -> ProcessInfo {
+        ProcessInfo {
             name: self.name.clone(),
             is_shared: true,
-            asks: None,
+            allowed_methods: None,
             host: self.host.clone(),
             uncaught: self.uncaught.clone(),
         }
     }
 
-    async fn recipe(&self) -> Result<Recipe, String> {
-        let path = self.surroundings.env.get("PATH").map(String::as_str).unwrap_or_default();
-        let node = which(self.node.as_deref(), path).await?;
-        let folder = self.surroundings.state.join("plugins");
-        let written = spawn_blocking(move || supply(&folder)).await;
+    async fn process_spec(&self) -> Result<ProcessSpec, String> {
+        let path = self.environment.env.get("PATH").map(String::as_str).unwrap_or_default();
+        let node = find_node(self.node.as_deref(), path).await?;
+        let folder = self.environment.state.join("plugins");
+        let written = spawn_blocking(move || write_source(&folder)).await;
         let dir = written
             .map_err(io::Error::other)
             .and_then(|dir| dir)
-            .map_err(|error| format!("the source of the Node host cannot be written: {error}"))?;
-        let mut env = environment(&self.surroundings.env, std::iter::empty());
-        for guest in &self.guests {
+            .map_err(|error| format!("failed to write the source of the Node host: {error}"))?;
+        let mut env = environment(&self.environment.env, std::iter::empty());
+        for guest in &self.plugins {
             env.extend(guest.entry.env.clone());
         }
         let run = vec![
@@ -175,50 +185,50 @@ impl Launch for NodeHost {
             format!("--max-old-space-size={HEAP_MB}"),
             dir.join("host.mjs").display().to_string(),
         ];
-        Ok(Recipe { name: self.name.clone(), run, dir: self.surroundings.state.clone(), env, memory_mb: None })
+        Ok(ProcessSpec { name: self.name.clone(), run, dir: self.environment.state.clone(), env, memory_mb: None })
     }
 
-    async fn greet(&self, link: &Link, within: Duration) -> Result<Loaded, Unwelcome> {
-        let later = |error: Error| Unwelcome::Later(format!("the Node host did not start: {error}"));
-        let paper = Paper::plain(&self.surroundings.greeting()).map_err(later)?;
+    async fn initialise(&self, link: &RpcSession, within: Duration) -> Result<LoadedPlugins, InitError> {
+        let later = |error: Error| InitError::Retry(format!("the Node host did not start: {error}"));
+        let paper = CallParams::plain(&self.environment.init_params()).map_err(later)?;
         link.call("initialize", &paper.params, within, None).await.map_err(later)?;
         let mut loaded = Vec::new();
         // One after the other, so that a plugin that hangs can be identified.
-        for guest in &self.guests {
+        for guest in &self.plugins {
             loaded.push((guest.id().to_owned(), self.load(link, guest, within).await?));
         }
-        self.make(link, &mut loaded, within).await?;
+        self.materialise_tools(link, &mut loaded, within).await?;
         Ok(loaded)
     }
 
-    fn greeted(&self, loaded: &Loaded) {
+    fn initialised(&self, loaded: &LoadedPlugins) {
         for (plugin, offers) in loaded {
-            self.register.hear(plugin, offers.clone());
+            self.register.update(plugin, offers.clone());
         }
     }
 }
 
 /// Returns the Node executable to use; an error says what to do.
-pub async fn which(configured: Option<&Path>, path: &str) -> Result<PathBuf, String> {
+pub async fn find_node(configured: Option<&Path>, path: &str) -> Result<PathBuf, String> {
     let node = match configured {
         Some(node) => node.to_owned(),
         None => {
-            find("node", Path::new("/"), path).map_err(|_none| format!("there is no node on the PATH; {WAY_OUT}"))?
+            find("node", Path::new("/"), path).map_err(|_none| format!("node was not found on the PATH; {ADVICE}"))?
         }
     };
     let shown = node.display();
     let mut command = Command::new(&node);
     command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).env_clear().kill_on_drop(true);
-    let output = match timeout(PATIENCE, command.output()).await {
+    let output = match timeout(VERSION_TIMEOUT, command.output()).await {
         Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(format!("{shown} cannot be run: {error}; {WAY_OUT}")),
-        Err(_) => return Err(format!("{shown} --version does not end; {WAY_OUT}")),
+        Ok(Err(error)) => return Err(format!("{shown} cannot be run: {error}; {ADVICE}")),
+        Err(_) => return Err(format!("{shown} --version timed out; {ADVICE}")),
     };
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     match major(&said) {
-        Some(major) if major >= OLDEST => Ok(node),
-        Some(_) => Err(format!("{shown} is Node {said}, which is too old for OpenClaw's plugins; {WAY_OUT}")),
-        None => Err(format!("{shown} does not say which Node it is; {WAY_OUT}")),
+        Some(major) if major >= MIN_VERSION => Ok(node),
+        Some(_) => Err(format!("{shown} is Node {said}, which is too old for OpenClaw's plugins; {ADVICE}")),
+        None => Err(format!("{shown} --version did not print a Node version; {ADVICE}")),
     }
 }
 
@@ -227,9 +237,9 @@ fn major(version: &str) -> Option<u32> {
 }
 
 /// Writes the host's source to a directory for Node, and returns its path. An identical existing copy is reused.
-fn supply(folder: &Path) -> io::Result<PathBuf> {
+fn write_source(folder: &Path) -> io::Result<PathBuf> {
     let all = source::FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
-    let hash = fingerprint::sum(all);
+    let hash = fingerprint::digest(all);
     let home = folder.join(format!("host-{}", &hash[..16]));
     let is_whole = |home: &Path| {
         source::FILES.iter().all(|(name, text)| fs::read(home.join(name)).is_ok_and(|there| there == text.as_bytes()))

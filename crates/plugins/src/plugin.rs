@@ -7,22 +7,22 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::{
-    door::{Behind, Uncaught},
     host::Host,
-    link::Link,
-    manifest::Rights,
-    offer::Offers,
-    process::{Recipe, environment},
-    register::{Judged, Register},
-    supervisor::{Launch, Loaded, Paper, Unwelcome},
+    host_api::{ProcessInfo, UncaughtErrors},
+    manifest::DeclaredRights,
+    process::{ProcessSpec, environment},
+    registrations::Registrations,
+    registry::{EnabledPlugin, PluginRegistry},
+    rpc_session::RpcSession,
+    supervisor::{CallParams, InitError, Launcher, LoadedPlugins},
 };
 
 /// Programs that reserve more address space than they use and limit their memory themselves.
-const RESERVE: [&str; 4] = ["node", "bun", "deno", "java"];
+const SELF_LIMITING: [&str; 4] = ["node", "bun", "deno", "java"];
 
 /// Environment passed to all processes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct PluginEnvironment {
     /// State directory.
     pub(crate) state: std::path::PathBuf,
     /// Workspace of the default agent.
@@ -33,9 +33,9 @@ pub(crate) struct Surroundings {
     pub(crate) env: BTreeMap<String, String>,
 }
 
-impl Surroundings {
+impl PluginEnvironment {
     /// Returns the parameters of the initial request.
-    pub(crate) fn greeting(&self) -> Value {
+    pub(crate) fn init_params(&self) -> Value {
         json!({
             "protocol": 1,
             "hostVersion": env!("CARGO_PKG_VERSION"),
@@ -48,42 +48,42 @@ impl Surroundings {
 }
 
 /// Launcher of a plugin with its own command.
-pub(crate) struct Command {
-    pub(crate) plugin: Judged,
-    pub(crate) surroundings: Arc<Surroundings>,
+pub(crate) struct CommandLauncher {
+    pub(crate) plugin: EnabledPlugin,
+    pub(crate) environment: Arc<PluginEnvironment>,
     pub(crate) host: Arc<dyn Host>,
-    pub(crate) register: Arc<Register>,
-    pub(crate) uncaught: Uncaught,
+    pub(crate) register: Arc<PluginRegistry>,
+    pub(crate) uncaught: UncaughtErrors,
 }
 
-impl Command {
-    fn rights(&self) -> Rights {
+impl CommandLauncher {
+    fn rights(&self) -> DeclaredRights {
         self.plugin.candidate.manifest.rights.clone().unwrap_or_default()
     }
 
-    fn offers(&self, answer: &Value) -> Result<Offers, String> {
+    fn offers(&self, answer: &Value) -> Result<Registrations, String> {
         match answer.get("registrations").filter(|said| !said.is_null()) {
-            Some(said) => Offers::deserialize(said)
-                .map_err(|error| format!("it registered something that cannot be read: {error}")),
+            Some(said) => Registrations::deserialize(said).map_err(|error| format!("invalid registrations: {error}")),
             None => self.plugin.candidate.manifest.declared().ok_or_else(|| {
-                "it did not say what it registers, and its manifest declares tools without \"parameters\"".to_owned()
+                "the plugin returned no registrations, and its manifest declares tools without \"parameters\""
+                    .to_owned()
             }),
         }
     }
 }
 
 #[async_trait]
-impl Launch for Command {
-    fn behind(&self) -> Behind {
+impl Launcher for CommandLauncher {
+    fn process_info(&self) -> ProcessInfo {
         let name = self.plugin.candidate.manifest.id.clone();
         let (asks, host, uncaught) = (Some(self.rights().host), self.host.clone(), self.uncaught.clone());
-        Behind { name, is_shared: false, asks, host, uncaught }
+        ProcessInfo { name, is_shared: false, allowed_methods: asks, host, uncaught }
     }
 
-    async fn recipe(&self) -> Result<Recipe, String> {
-        self.plugin.may_start().await?;
+    async fn process_spec(&self) -> Result<ProcessSpec, String> {
+        self.plugin.check_start().await?;
         let (manifest, rights) = (&self.plugin.candidate.manifest, self.rights());
-        let mut env = environment(&self.surroundings.env, rights.env.iter());
+        let mut env = environment(&self.environment.env, rights.env.iter());
         let is_declared = |name: &&String| rights.env.contains(name);
         env.extend(
             self.plugin
@@ -97,29 +97,29 @@ impl Launch for Command {
         let program = run
             .first()
             .map(|program| Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned());
-        let is_reserving = program.is_some_and(|program| RESERVE.contains(&program.as_str()));
+        let is_reserving = program.is_some_and(|program| SELF_LIMITING.contains(&program.as_str()));
         let memory_mb = (!is_reserving).then_some(manifest.memory_mb);
-        Ok(Recipe { name: manifest.id.clone(), run, dir: self.plugin.candidate.root.clone(), env, memory_mb })
+        Ok(ProcessSpec { name: manifest.id.clone(), run, dir: self.plugin.candidate.root.clone(), env, memory_mb })
     }
 
-    async fn greet(&self, link: &Link, within: Duration) -> Result<Loaded, Unwelcome> {
+    async fn initialise(&self, link: &RpcSession, within: Duration) -> Result<LoadedPlugins, InitError> {
         let id = self.plugin.candidate.manifest.id.clone();
-        let mut greeting = self.surroundings.greeting();
+        let mut greeting = self.environment.init_params();
         if !self.rights().host.iter().any(|right| right == "config.get") {
             greeting["config"] = Value::Null;
         }
         greeting["pluginId"] = json!(id);
         greeting["pluginConfig"] = self.plugin.entry.config.clone();
-        let later = |error: crate::Error| Unwelcome::Later(format!("it did not start: {error}"));
-        let paper = Paper::plain(&greeting).map_err(later)?;
+        let later = |error: crate::Error| InitError::Retry(format!("the plugin did not start: {error}"));
+        let paper = CallParams::plain(&greeting).map_err(later)?;
         let answer = link.call("initialize", &paper.params, within, None).await.map_err(later)?;
-        let offers = self.offers(&answer).map_err(Unwelcome::Later)?;
+        let offers = self.offers(&answer).map_err(InitError::Retry)?;
         Ok(vec![(id, Ok(offers))])
     }
 
-    fn greeted(&self, loaded: &Loaded) {
+    fn initialised(&self, loaded: &LoadedPlugins) {
         for (plugin, offers) in loaded {
-            self.register.hear(plugin, offers.clone());
+            self.register.update(plugin, offers.clone());
         }
     }
 }

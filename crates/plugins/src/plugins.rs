@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use homard_hooks::{FrequentFailures, Hook, Listener, Point, Registration};
+use homard_hooks::{FrequentFailures, Hook, HookPoint, Listener, Registration};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{
@@ -19,33 +19,33 @@ use tokio_util::{
 };
 
 use crate::{
-    absent::{AbsentGuard, expected_guards},
-    admit::Reserved,
-    discover::{Candidate, Origin, Roots, discover},
-    door::Uncaught,
-    enable::{Verdict, decide, is_wanted},
+    admit::ReservedNames,
+    discover::{DiscoveredPlugin, PluginOrigin, PluginRoots, discover},
+    enable::{EnableDecision, decide, is_wanted},
+    endpoints::{PluginCommand, PluginMethod, PluginRoute, PluginService, PluginTarget},
     hook::{PluginHook, PluginListener},
     host::Host,
+    host_api::UncaughtErrors,
     manifest::config_problems,
+    missing_guards::{MissingGuard, expected_guards},
     node::NodeHost,
-    offer::{HookOffer, Kind, Offers},
-    plugin::{self, Surroundings},
-    register::{Judged, Register},
-    serve::{Command, Method, Place, Route, Service},
+    plugin::{self, PluginEnvironment},
+    registrations::{HookRegistration, RegistrationKind, Registrations},
+    registry::{EnabledPlugin, PluginRegistry},
     settings::Settings,
-    supervisor::{Address, Life, Timing, Worker, addresses},
+    supervisor::{ProcessLife, ProcessSupervisor, ProcessTiming, RegistrationAddress, addresses},
     tool::PluginTool,
 };
 
 /// Name of the shared Node process.
-const NODE: &str = "node";
+const NODE_NAME: &str = "node";
 
 /// Time for learning what plugins register.
-const LEARNING: Duration = Duration::from_secs(120);
+const LEARN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Setup of the plugins.
 #[derive(Debug, Clone, Default)]
-pub struct Setup {
+pub struct PluginSetup {
     /// The owner's settings.
     pub settings: Settings,
     /// State directory.
@@ -57,9 +57,9 @@ pub struct Setup {
     /// The gateway's environment variables. Plugins see the ones they declare.
     pub env: BTreeMap<String, String>,
     /// Names reserved by the gateway.
-    pub reserved: Reserved,
+    pub reserved: ReservedNames,
     /// Timeouts and delays.
-    pub timing: Timing,
+    pub timing: ProcessTiming,
 }
 
 /// What plugins register. Plugins whose registrations are not known yet are missing.
@@ -72,13 +72,13 @@ pub struct Extensions {
     /// Tools.
     pub tools: Vec<Arc<PluginTool>>,
     /// Chat commands.
-    pub commands: Vec<Command>,
+    pub commands: Vec<PluginCommand>,
     /// Gateway methods.
-    pub methods: Vec<Method>,
+    pub methods: Vec<PluginMethod>,
     /// HTTP routes, catch-all routes last.
-    pub routes: Vec<Route>,
+    pub routes: Vec<PluginRoute>,
     /// Background services, to be started in this order and stopped in reverse.
-    pub services: Vec<Service>,
+    pub services: Vec<PluginService>,
 }
 
 impl std::fmt::Debug for Extensions {
@@ -95,18 +95,18 @@ impl std::fmt::Debug for Extensions {
 /// The plugins. Dropping this ends their processes.
 #[derive(Debug)]
 pub struct Plugins {
-    found: Vec<Arc<Candidate>>,
-    verdicts: BTreeMap<String, Verdict>,
+    found: Vec<Arc<DiscoveredPlugin>>,
+    decisions: BTreeMap<String, EnableDecision>,
     problems: Vec<String>,
-    workers: BTreeMap<String, Arc<Worker>>,
-    node: Arc<Worker>,
-    register: Arc<Register>,
-    uncaught: Uncaught,
-    surroundings: Arc<Surroundings>,
+    workers: BTreeMap<String, Arc<ProcessSupervisor>>,
+    node: Arc<ProcessSupervisor>,
+    register: Arc<PluginRegistry>,
+    uncaught: UncaughtErrors,
+    environment: Arc<PluginEnvironment>,
     /// Guards that the owner expects.
-    guards: Vec<AbsentGuard>,
+    guards: Vec<MissingGuard>,
     /// Edition for which duplicate names were reported; none at first.
-    told: AtomicU64,
+    reported_edition: AtomicU64,
     tasks: TaskTracker,
     stop: CancellationToken,
     _ends: DropGuard,
@@ -114,7 +114,7 @@ pub struct Plugins {
 
 /// Status of a plugin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Status {
+pub struct PluginStatus {
     /// Its id.
     pub id: String,
     /// Display name.
@@ -124,13 +124,13 @@ pub struct Status {
     /// Description.
     pub description: Option<String>,
     /// Where it was found.
-    pub origin: Origin,
+    pub origin: PluginOrigin,
     /// Its directory.
     pub root: PathBuf,
     /// Whether it is enabled, and why.
-    pub verdict: Verdict,
+    pub verdict: EnableDecision,
     /// State of its process.
-    pub state: State,
+    pub state: ProcessState,
     /// Why it could not be loaded.
     pub error: Option<String>,
     /// Rejected registrations, with the reasons.
@@ -141,7 +141,7 @@ pub struct Status {
 
 /// State of a plugin's process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum ProcessState {
     /// Not started yet.
     Off,
     /// Starting.
@@ -159,7 +159,7 @@ pub enum State {
         wait: Duration,
     },
     /// The circuit breaker is open.
-    Parked {
+    CircuitOpen {
         /// Time until it closes.
         rest: Duration,
     },
@@ -167,48 +167,50 @@ pub enum State {
 
 impl Plugins {
     /// Discovers plugins and decides which are enabled, without starting them. Requires a Tokio runtime.
-    pub fn open(setup: Setup, host: &Arc<dyn Host>) -> Self {
-        let Setup { settings, state, workspaces, config, env, reserved, timing } = setup;
+    pub fn open(setup: PluginSetup, host: &Arc<dyn Host>) -> Self {
+        let PluginSetup { settings, state, workspaces, config, env, reserved, timing } = setup;
         let workspace = workspaces.first().cloned().unwrap_or_default();
         let trusts_workspaces = settings.load.workspace;
-        let found = discover(&Roots {
+        let found = discover(&PluginRoots {
             paths: settings.load.paths.clone(),
             workspaces,
             state: state.clone(),
             trusts_workspaces,
         });
-        let candidates: Vec<Arc<Candidate>> = found.candidates.into_iter().map(Arc::new).collect();
+        let candidates: Vec<Arc<DiscoveredPlugin>> = found.candidates.into_iter().map(Arc::new).collect();
         let mut problems = found.problems;
         problems.extend(missing(&candidates, &settings));
         let guards = settings.entries.iter().map(|(id, entry)| (format!("plugins.entries.{id}.guard"), &entry.guard));
         problems.extend(guards.flat_map(|(at, guard)| guard.problems(&at)));
-        let verdicts: BTreeMap<String, Verdict> = candidates
+        let verdicts: BTreeMap<String, EnableDecision> = candidates
             .iter()
             .map(|one| (one.manifest.id.clone(), decide(&one.manifest, one.origin, &settings)))
             .collect();
-        let is_on =
-            |candidate: &&Arc<Candidate>| verdicts.get(&candidate.manifest.id).is_some_and(|verdict| verdict.is_on);
-        let on: Vec<Judged> = candidates.iter().filter(is_on).map(|one| judged(one, &settings)).collect();
+        let is_on = |candidate: &&Arc<DiscoveredPlugin>| {
+            verdicts.get(&candidate.manifest.id).is_some_and(|verdict| verdict.is_enabled)
+        };
+        let on: Vec<EnabledPlugin> =
+            candidates.iter().filter(is_on).map(|one| enabled_plugin(one, &settings)).collect();
         let file = state.join("plugins").join("registrations.json");
-        let register = Arc::new(Register::open(on.clone(), reserved, file));
-        let surroundings = Arc::new(Surroundings { state, workspace, config, env });
+        let register = Arc::new(PluginRegistry::open(on.clone(), reserved, file));
+        let surroundings = Arc::new(PluginEnvironment { state, workspace, config, env });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let guards = expected_guards(&settings);
         let node = settings.node;
-        let uncaught = Uncaught::default();
-        let staff = Staff {
+        let uncaught = UncaughtErrors::default();
+        let staff = LauncherDeps {
             node,
-            surroundings: surroundings.clone(),
+            environment: surroundings.clone(),
             host: host.clone(),
             register: register.clone(),
             uncaught: uncaught.clone(),
         };
-        let watch = |launch| Worker::new(launch, timing, stop.clone(), &tasks);
+        let watch = |launch| ProcessSupervisor::new(launch, timing, stop.clone(), &tasks);
         let mut workers = BTreeMap::new();
         let mut guests = Vec::new();
         for plugin in on {
             let id = plugin.id().to_owned();
-            if plugin.candidate.manifest.is_ours() {
+            if plugin.candidate.manifest.has_command() {
                 workers.insert(id, watch(Box::new(staff.command(plugin))));
             } else if plugin.entry.isolated {
                 workers.insert(id.clone(), watch(Box::new(staff.node(&id, vec![plugin]))));
@@ -217,19 +219,19 @@ impl Plugins {
             }
         }
         let ids: Vec<String> = guests.iter().map(|guest| guest.id().to_owned()).collect();
-        let node = watch(Box::new(staff.node(NODE, guests)));
+        let node = watch(Box::new(staff.node(NODE_NAME, guests)));
         workers.extend(ids.into_iter().map(|id| (id, node.clone())));
         Self {
             found: candidates,
-            verdicts,
+            decisions: verdicts,
             problems,
             workers,
             node,
             register,
             uncaught,
-            surroundings,
+            environment: surroundings,
             guards,
-            told: AtomicU64::new(u64::MAX),
+            reported_edition: AtomicU64::new(u64::MAX),
             tasks,
             _ends: stop.clone().drop_guard(),
             stop,
@@ -256,14 +258,14 @@ impl Plugins {
             }
         }
         for guard in &self.guards {
-            let is_known = self.register.of(guard.plugin()).is_some_and(|known| known.offers.is_some());
-            if !guard.is_needless(is_known, &all) {
-                guard.stand_in(&mut all);
+            let is_known = self.register.of(guard.plugin()).is_some_and(|known| known.registrations.is_some());
+            if !guard.is_unneeded(is_known, &all) {
+                guard.add_to(&mut all);
             }
         }
-        all.routes.sort_by_key(Route::is_for_all);
+        all.routes.sort_by_key(PluginRoute::is_catch_all);
         let edition = *self.register.edition.borrow();
-        let is_news = self.told.swap(edition, Ordering::Relaxed) != edition;
+        let is_news = self.reported_edition.swap(edition, Ordering::Relaxed) != edition;
         // Of two registrations with the same name the first is used.
         first_of_each(&mut all.tools, is_news, |tool| tool.name().to_owned());
         first_of_each(&mut all.commands, is_news, |command| command.name().to_owned());
@@ -271,11 +273,11 @@ impl Plugins {
         all
     }
 
-    fn extend(&self, all: &mut Extensions, id: &str, worker: &Arc<Worker>) {
+    fn extend(&self, all: &mut Extensions, id: &str, worker: &Arc<ProcessSupervisor>) {
         let Some(known) = self.register.of(id) else { return };
         // Declared guards apply even if the other registrations are unknown or the plugin cannot be loaded.
-        let offers = known.offers.unwrap_or_else(|| guards(&known.candidate));
-        let mut places = BTreeMap::<Kind, Vec<Address>>::new();
+        let offers = known.registrations.unwrap_or_else(|| guards(&known.candidate));
+        let mut places = BTreeMap::<RegistrationKind, Vec<RegistrationAddress>>::new();
         for (address, _) in addresses(id, &offers) {
             places.entry(address.kind).or_default().push(address);
         }
@@ -285,53 +287,63 @@ impl Plugins {
                 .remove(&kind)
                 .unwrap_or_default()
                 .into_iter()
-                .map(|address| Place { worker: worker.clone(), address })
+                .map(|address| PluginTarget { worker: worker.clone(), address })
         };
-        for (place, offer) in of(Kind::Hook).zip(&offers.hooks) {
-            let Some(point) = Point::named(&offer.name) else { continue };
+        for (place, offer) in of(RegistrationKind::Hook).zip(&offers.hooks) {
+            let Some(point) = HookPoint::named(&offer.name) else { continue };
             let deadline = known.entry.hooks.deadline(&offer.name, offer.timeout_ms);
-            let is_guard = offer.guard || (point.can_refuse() && known.entry.guard.covers(point.name()));
+            let is_guard = offer.guard || (point.can_block() && known.entry.guard.covers(point.name()));
             let registration = Registration { point, priority: offer.priority, is_guard, deadline };
-            let (Place { worker, address }, is_warned) = (place, AtomicBool::new(false));
+            let (PluginTarget { worker, address }, is_warned) = (place, AtomicBool::new(false));
             all.hooks.push(Arc::new(PluginHook { worker, address, registration, is_warned }));
         }
-        for (place, offer) in of(Kind::Listener).zip(&offers.internal_hooks) {
+        for (place, offer) in of(RegistrationKind::Listener).zip(&offers.internal_hooks) {
             let events = offer.events.clone();
-            let (Place { worker, address }, guard) = (place, known.entry.guard.clone());
+            let (PluginTarget { worker, address }, guard) = (place, known.entry.guard.clone());
             all.listeners.push(Arc::new(PluginListener { worker, address, events, guard }));
         }
-        for (place, offer) in of(Kind::Tool).zip(&offers.tools).filter(|(_, offer)| !offer.name.is_empty()) {
+        for (place, offer) in of(RegistrationKind::Tool).zip(&offers.tools).filter(|(_, offer)| !offer.name.is_empty())
+        {
             all.tools.push(Arc::new(PluginTool::new(place.worker, place.address, offer.clone())));
         }
-        all.commands.extend(of(Kind::Command).zip(offers.commands).map(|(place, offer)| Command { place, offer }));
-        all.methods.extend(of(Kind::Method).zip(offers.gateway_methods).map(|(place, offer)| Method { place, offer }));
-        all.routes.extend(of(Kind::Route).zip(offers.http_routes).map(|(place, offer)| Route { place, offer }));
-        let context = json!({"stateDir": self.surroundings.state, "workspaceDir": self.surroundings.workspace});
-        all.services.extend(of(Kind::Service).map(|place| Service { place, context: context.clone() }));
+        all.commands.extend(
+            of(RegistrationKind::Command).zip(offers.commands).map(|(place, offer)| PluginCommand { place, offer }),
+        );
+        all.methods.extend(
+            of(RegistrationKind::Method)
+                .zip(offers.gateway_methods)
+                .map(|(place, offer)| PluginMethod { place, offer }),
+        );
+        all.routes.extend(
+            of(RegistrationKind::Route).zip(offers.http_routes).map(|(place, offer)| PluginRoute { place, offer }),
+        );
+        let context = json!({"stateDir": self.environment.state, "workspaceDir": self.environment.workspace});
+        all.services
+            .extend(of(RegistrationKind::Service).map(|place| PluginService { place, context: context.clone() }));
     }
 
     /// Starts the plugins whose registrations are unknown, concurrently, and waits for them. For a gateway that is
     /// ready and idle.
-    pub async fn learn(&self) {
+    pub async fn discover_registrations(&self) {
         let unknown = self.register.unknown();
         let workers = unknown.iter().filter_map(|id| Some((id, self.workers.get(id)?)));
         let starting = workers.map(|(id, worker)| async move {
-            let started = tokio::time::timeout(LEARNING, worker.up()).await;
+            let started = tokio::time::timeout(LEARN_TIMEOUT, worker.up()).await;
             let why = match started {
                 Ok(Ok(_)) => return,
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "it does not start".to_owned(),
+                Err(_) => "the plugin did not start in time".to_owned(),
             };
-            self.register.hear(id, Err(why));
+            self.register.update(id, Err(why));
         });
         futures_util::future::join_all(starting).await;
     }
 
     /// Starts all enabled plugins concurrently, so that the first call does not wait.
-    pub async fn warm(&self) {
+    pub async fn start_all(&self) {
         let starting = self.workers.iter().map(|(plugin, worker)| async move {
             if let Err(error) = worker.up().await {
-                tracing::warn!(plugin, %error, "a plugin could not be started");
+                tracing::warn!(plugin, %error, "failed to start a plugin");
             }
         });
         futures_util::future::join_all(starting).await;
@@ -339,25 +351,25 @@ impl Plugins {
 
     /// Notifies running plugins of a new config, without secrets.
     pub async fn config_changed(&self, config: Value) {
-        let mut told: Vec<&Arc<Worker>> = Vec::new();
+        let mut told: Vec<&Arc<ProcessSupervisor>> = Vec::new();
         for worker in self.workers.values().chain([&self.node]) {
             if !told.iter().any(|one| Arc::ptr_eq(one, worker)) {
-                worker.tell("config.changed", &json!({"config": config})).await;
+                worker.notify("config.changed", &json!({"config": config})).await;
                 told.push(worker);
             }
         }
     }
 
     /// Returns the status of each plugin, in the order of discovery, which is also the order of calls.
-    pub fn status(&self) -> Vec<Status> {
-        let status = |candidate: &Arc<Candidate>| {
+    pub fn status(&self) -> Vec<PluginStatus> {
+        let status = |candidate: &Arc<DiscoveredPlugin>| {
             let manifest = &candidate.manifest;
             let known = self.register.of(&manifest.id);
             let registered = known
                 .as_ref()
-                .and_then(|known| known.offers.as_ref())
+                .and_then(|known| known.registrations.as_ref())
                 .map(|offers| offers.references().map(|(kind, name, _)| format!("{} {name}", kind.name())).collect());
-            Status {
+            PluginStatus {
                 id: manifest.id.clone(),
                 title: manifest.title().to_owned(),
                 version: manifest.version.clone(),
@@ -365,41 +377,43 @@ impl Plugins {
                 origin: candidate.origin,
                 root: candidate.root.clone(),
                 verdict: self
-                    .verdicts
+                    .decisions
                     .get(&manifest.id)
                     .cloned()
-                    .unwrap_or(Verdict { is_on: false, why: String::new() }),
+                    .unwrap_or(EnableDecision { is_enabled: false, why: String::new() }),
                 state: self.state(&manifest.id),
                 error: known.as_ref().and_then(|known| known.error.clone()),
-                denied: known.map(|known| known.denied).unwrap_or_default(),
+                denied: known.map(|known| known.rejected).unwrap_or_default(),
                 registered,
             }
         };
         self.found.iter().map(status).collect()
     }
 
-    fn state(&self, id: &str) -> State {
-        let Some(worker) = self.workers.get(id) else { return State::Off };
-        if let Some(rest) = worker.rest(id) {
-            return State::Parked { rest };
+    fn state(&self, id: &str) -> ProcessState {
+        let Some(worker) = self.workers.get(id) else { return ProcessState::Off };
+        if let Some(rest) = worker.breaker_open_for(id) {
+            return ProcessState::CircuitOpen { rest };
         }
-        let life = worker.life().borrow().clone();
+        let life = worker.state().borrow().clone();
         match life {
-            Life::Off | Life::Over => State::Off,
-            Life::Starting => State::Starting,
-            Life::Up(up) => State::Up { pid: up.link.pid() },
-            Life::Down { why, until, .. } => State::Down { why, wait: until.saturating_duration_since(Instant::now()) },
+            ProcessLife::Off | ProcessLife::Over => ProcessState::Off,
+            ProcessLife::Starting => ProcessState::Starting,
+            ProcessLife::Up(up) => ProcessState::Up { pid: up.session.pid() },
+            ProcessLife::Down { why, until, .. } => {
+                ProcessState::Down { why, wait: until.saturating_duration_since(Instant::now()) }
+            }
         }
     }
 
     /// Returns the plugins that repeatedly throw uncaught errors.
-    pub fn throwing(&self) -> Vec<FrequentFailures> {
+    pub fn frequent_errors(&self) -> Vec<FrequentFailures> {
         self.uncaught.frequent()
     }
 
     /// Returns the runner of hook handlers and transforms in JavaScript.
-    pub fn node(&self) -> crate::scripts::Node {
-        crate::scripts::Node::new(self.node.clone())
+    pub fn node(&self) -> crate::scripts::NodeScripts {
+        crate::scripts::NodeScripts::new(self.node.clone())
     }
 
     /// Ends all processes, gracefully first, and waits until they are gone.
@@ -411,9 +425,9 @@ impl Plugins {
 }
 
 /// Returns the guards of a plugin whose other registrations are unknown.
-fn guards(candidate: &Candidate) -> Offers {
-    let guard = |name: &String| HookOffer { guard: true, ..HookOffer::from(name.clone()) };
-    Offers { hooks: candidate.manifest.guard.iter().map(guard).collect(), ..Offers::default() }
+fn guards(candidate: &DiscoveredPlugin) -> Registrations {
+    let guard = |name: &String| HookRegistration { guard: true, ..HookRegistration::from(name.clone()) };
+    Registrations { hooks: candidate.manifest.guard.iter().map(guard).collect(), ..Registrations::default() }
 }
 
 fn first_of_each<T>(all: &mut Vec<T>, is_news: bool, name: impl Fn(&T) -> String) {
@@ -421,65 +435,65 @@ fn first_of_each<T>(all: &mut Vec<T>, is_news: bool, name: impl Fn(&T) -> String
     all.retain(|one| {
         let is_first = seen.insert(name(one));
         if !is_first && is_news {
-            tracing::warn!(name = name(one), "two plugins have something of this name; the first is used");
+            tracing::warn!(name = name(one), "two plugins register the same name; using the first");
         }
         is_first
     });
 }
 
 /// Builds an enabled plugin, with the reason why it must not start, if any.
-fn judged(candidate: &Arc<Candidate>, settings: &Settings) -> Judged {
+fn enabled_plugin(candidate: &Arc<DiscoveredPlugin>, settings: &Settings) -> EnabledPlugin {
     let id = &candidate.manifest.id;
     let entry = settings.entry(id);
     let wrong = config_problems(&candidate.manifest, &entry.config);
-    let trouble =
-        (!wrong.is_empty()).then(|| format!("plugins.entries.{id}.config does not fit: {}", wrong.join("; ")));
+    let trouble = (!wrong.is_empty())
+        .then(|| format!("plugins.entries.{id}.config does not match the plugin's configSchema: {}", wrong.join("; ")));
     let pin = settings.installs.get(id).and_then(|install| install.hash.clone());
-    Judged { candidate: candidate.clone(), entry, pin, trouble }
+    EnabledPlugin { candidate: candidate.clone(), entry, installed_hash: pin, start_error: trouble }
 }
 
 /// Returns messages about plugins that the owner enabled and that were not found.
-fn missing(found: &[Arc<Candidate>], settings: &Settings) -> Vec<String> {
+fn missing(found: &[Arc<DiscoveredPlugin>], settings: &Settings) -> Vec<String> {
     let named = settings.entries.keys().chain(&settings.allow);
     let is_missing = |id: &&String| is_wanted(id, settings) && !found.iter().any(|one| one.manifest.id == **id);
     let ids: BTreeSet<&String> = named.filter(is_missing).collect();
     let sentence = |id: &String| {
         let guard = settings.installs.get(id).map(|install| install.guard.join(", ")).unwrap_or_default();
         let guards = if guard.is_empty() {
-            "its guards, if it had any, do not stand".to_owned()
+            "its guards, if any, are not active".to_owned()
         } else {
-            format!("what it guards ({guard}) is refused until it is installed again or switched off")
+            format!("what it guards ({guard}) is blocked until the plugin is reinstalled or disabled")
         };
-        format!("plugins.{id} is switched on in the config, but there is no such plugin that can be used; {guards}")
+        format!("the plugin {id} is enabled in the config but was not found or cannot be used; {guards}")
     };
     ids.into_iter().map(sentence).collect()
 }
 
 /// Dependencies of all launchers.
-struct Staff {
+struct LauncherDeps {
     node: Option<PathBuf>,
-    surroundings: Arc<Surroundings>,
+    environment: Arc<PluginEnvironment>,
     host: Arc<dyn Host>,
-    register: Arc<Register>,
-    uncaught: Uncaught,
+    register: Arc<PluginRegistry>,
+    uncaught: UncaughtErrors,
 }
 
-impl Staff {
-    fn command(&self, plugin: Judged) -> plugin::Command {
-        let (surroundings, host, register) = (self.surroundings.clone(), self.host.clone(), self.register.clone());
-        plugin::Command { plugin, surroundings, host, register, uncaught: self.uncaught.clone() }
+impl LauncherDeps {
+    fn command(&self, plugin: EnabledPlugin) -> plugin::CommandLauncher {
+        let (surroundings, host, register) = (self.environment.clone(), self.host.clone(), self.register.clone());
+        plugin::CommandLauncher { plugin, environment: surroundings, host, register, uncaught: self.uncaught.clone() }
     }
 
-    fn node(&self, name: &str, guests: Vec<Judged>) -> NodeHost {
+    fn node(&self, name: &str, guests: Vec<EnabledPlugin>) -> NodeHost {
         NodeHost {
             name: name.to_owned(),
-            guests,
+            plugins: guests,
             node: self.node.clone(),
-            surroundings: self.surroundings.clone(),
+            environment: self.environment.clone(),
             host: self.host.clone(),
             register: self.register.clone(),
             uncaught: self.uncaught.clone(),
-            left_out: Mutex::default(),
+            skipped: Mutex::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json, value::RawValue};
 
 /// Maximum length of a line in bytes.
-pub(crate) const LINE: usize = 8 * 1024 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
 /// Error codes for unknown, failed and denied requests.
 pub(crate) const UNKNOWN_METHOD: i64 = -32601;
@@ -12,83 +12,90 @@ pub(crate) const DENIED: i64 = -32001;
 
 /// A message of a process.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum RpcMessage {
     /// A request with this id.
     Request { id: Value, method: String, params: Value },
     /// A notification.
-    Notice { method: String, params: Value },
+    Notification { method: String, params: Value },
     /// A response to our request with this id.
-    Answer { id: u64, result: Result<Value, String> },
+    Response { id: u64, result: Result<Value, String> },
     /// Not a message: the number of bytes.
-    Garbage(usize),
+    Malformed(usize),
     /// An oversized line. Reported as soon as it is detected, since its end may never come.
     TooLong,
 }
 
 /// Splits a byte stream into messages.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    begun: Vec<u8>,
+pub(crate) struct LineDecoder {
+    partial: Vec<u8>,
     /// True while the rest of an oversized line is skipped.
     is_skipping: bool,
 }
 
-impl Lines {
+impl LineDecoder {
     /// Takes bytes and returns the messages that are complete.
-    pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Vec<Said> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<RpcMessage> {
         let mut said = Vec::new();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            said.extend(self.keep(&bytes[..end]));
+            said.extend(self.buffer(&bytes[..end]));
             bytes = &bytes[end + 1..];
-            let line = std::mem::take(&mut self.begun);
+            let line = std::mem::take(&mut self.partial);
             if !std::mem::take(&mut self.is_skipping) {
                 said.extend(read(&line));
             }
         }
-        said.extend(self.keep(bytes));
+        said.extend(self.buffer(bytes));
         said
     }
 
     /// Buffers part of a line; returns a message when the line becomes too long.
-    fn keep(&mut self, bytes: &[u8]) -> Option<Said> {
+    fn buffer(&mut self, bytes: &[u8]) -> Option<RpcMessage> {
         if self.is_skipping {
             return None;
         }
-        if self.begun.len() + bytes.len() > LINE {
-            (self.begun, self.is_skipping) = (Vec::new(), true);
-            return Some(Said::TooLong);
+        if self.partial.len() + bytes.len() > MAX_LINE_BYTES {
+            (self.partial, self.is_skipping) = (Vec::new(), true);
+            return Some(RpcMessage::TooLong);
         }
-        self.begun.extend_from_slice(bytes);
+        self.partial.extend_from_slice(bytes);
         None
     }
 }
 
 /// Parses a line; `None` if it is blank.
-fn read(line: &[u8]) -> Option<Said> {
+fn read(line: &[u8]) -> Option<RpcMessage> {
     let line = line.trim_ascii();
     if line.is_empty() {
         return None;
     }
-    let Ok(Value::Object(mut message)) = serde_json::from_slice(line) else { return Some(Said::Garbage(line.len())) };
+    let Ok(Value::Object(mut message)) = serde_json::from_slice(line) else {
+        return Some(RpcMessage::Malformed(line.len()));
+    };
     let id = message.remove("id").filter(|id| !id.is_null());
     let method = message.remove("method");
     let params = message.remove("params").unwrap_or(Value::Null);
     Some(match (method, id) {
-        (Some(Value::String(method)), Some(id)) => Said::Request { id, method, params },
-        (Some(Value::String(method)), None) => Said::Notice { method, params },
+        (Some(Value::String(method)), Some(id)) => RpcMessage::Request { id, method, params },
+        (Some(Value::String(method)), None) => RpcMessage::Notification { method, params },
         (None, Some(id)) => match (id.as_u64(), message.remove("error"), message.remove("result")) {
-            (Some(id), Some(error), _) if !error.is_null() => Said::Answer { id, result: Err(words(&error)) },
-            (Some(id), _, Some(result)) => Said::Answer { id, result: Ok(result) },
-            _ => Said::Garbage(line.len()),
+            (Some(id), Some(error), _) if !error.is_null() => {
+                RpcMessage::Response { id, result: Err(error_text(&error)) }
+            }
+            (Some(id), _, Some(result)) => RpcMessage::Response { id, result: Ok(result) },
+            _ => RpcMessage::Malformed(line.len()),
         },
-        _ => Said::Garbage(line.len()),
+        _ => RpcMessage::Malformed(line.len()),
     })
 }
 
 /// Returns the text of an error on one line, truncated.
-fn words(error: &Value) -> String {
-    let text =
-        error.get("message").and_then(Value::as_str).or(error.as_str()).unwrap_or("it failed and did not say why");
+fn error_text(error: &Value) -> String {
+    let text = error
+        .get("message")
+        .and_then(Value::as_str)
+        .or(error.as_str())
+        .unwrap_or("the plugin returned an error without a message");
     one_line(text, 500)
 }
 
@@ -108,22 +115,22 @@ pub(crate) fn request(id: u64, method: &str, params: &RawValue) -> String {
 }
 
 /// Formats a notification.
-pub(crate) fn notice(method: &str, params: &Value) -> String {
+pub(crate) fn notification(method: &str, params: &Value) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "method": method, "params": params}))
 }
 
 /// Formats a response.
-pub(crate) fn answer(id: &Value, result: &Value) -> String {
+pub(crate) fn response(id: &Value, result: &Value) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
 }
 
 /// Formats a response with a value that is serialised already.
-pub(crate) fn gift(id: &Value, value: &RawValue) -> String {
+pub(crate) fn raw_response(id: &Value, value: &RawValue) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"value\":{}}}}}\n", value.get())
 }
 
 /// Formats an error response.
-pub(crate) fn refusal(id: &Value, code: i64, message: &str) -> String {
+pub(crate) fn error_response(id: &Value, code: i64, message: &str) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))
 }
 
@@ -133,8 +140,8 @@ mod tests {
 
     use super::*;
 
-    fn told(text: &str) -> Vec<Said> {
-        Lines::default().take(text.as_bytes())
+    fn told(text: &str) -> Vec<RpcMessage> {
+        LineDecoder::default().push(text.as_bytes())
     }
 
     #[test]
@@ -146,10 +153,10 @@ mod tests {
 {"id":8,"error":{"code":1,"message":"no\nsuch thing"},"result":null}
 {"id":9,"error":null,"result":[1]}
 "#;
-        let answer = |id, result| Said::Answer { id, result };
+        let answer = |id, result| RpcMessage::Response { id, result };
         let expected = [
-            Said::Request { id: json!("a"), method: "config.get".to_owned(), params: Value::Null },
-            Said::Notice { method: "log".to_owned(), params: json!({"level": "info"}) },
+            RpcMessage::Request { id: json!("a"), method: "config.get".to_owned(), params: Value::Null },
+            RpcMessage::Notification { method: "log".to_owned(), params: json!({"level": "info"}) },
             answer(7, Ok(Value::Null)),
             answer(8, Err("no such thing".to_owned())),
             answer(9, Ok(json!([1]))),
@@ -161,22 +168,22 @@ mod tests {
     fn what_is_no_message_is_counted() {
         let lines = ["hello", "[1]", "{}", r#"{"id":1}"#, r#"{"method":5}"#, r#"{"id":"x","result":1}"#, "\u{0}"];
         for line in lines {
-            assert_eq!(told(&format!("{line}\n")), [Said::Garbage(line.len())], "{line}");
+            assert_eq!(told(&format!("{line}\n")), [RpcMessage::Malformed(line.len())], "{line}");
         }
-        assert_eq!(Lines::default().take(b"\xff\xfe\n"), [Said::Garbage(2)]);
+        assert_eq!(LineDecoder::default().push(b"\xff\xfe\n"), [RpcMessage::Malformed(2)]);
     }
 
     #[test]
     fn a_line_that_is_too_long_is_not_kept_and_the_next_is_read() {
-        let mut lines = Lines::default();
-        let part = vec![b'x'; LINE / 4];
+        let mut lines = LineDecoder::default();
+        let part = vec![b'x'; MAX_LINE_BYTES / 4];
         for count in 1..=40 {
-            let expected: &[Said] = if count == 5 { &[Said::TooLong] } else { &[] };
-            assert_eq!(lines.take(&part), expected);
-            assert!(lines.begun.len() <= LINE);
+            let expected: &[RpcMessage] = if count == 5 { &[RpcMessage::TooLong] } else { &[] };
+            assert_eq!(lines.push(&part), expected);
+            assert!(lines.partial.len() <= MAX_LINE_BYTES);
         }
-        let notice = Said::Notice { method: "m".to_owned(), params: Value::Null };
-        assert_eq!(lines.take(b"\n{\"method\":\"m\"}\n"), [notice]);
+        let notice = RpcMessage::Notification { method: "m".to_owned(), params: Value::Null };
+        assert_eq!(lines.push(b"\n{\"method\":\"m\"}\n"), [notice]);
     }
 
     proptest! {
@@ -184,11 +191,11 @@ mod tests {
         fn it_does_not_matter_how_the_bytes_are_cut(
             bytes in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200), cut in 0_usize..200,
         ) {
-            let whole = Lines::default().take(&bytes);
+            let whole = LineDecoder::default().push(&bytes);
             let (one, other) = bytes.split_at(cut.min(bytes.len()));
-            let mut lines = Lines::default();
-            let mut parts = lines.take(one);
-            parts.extend(lines.take(other));
+            let mut lines = LineDecoder::default();
+            let mut parts = lines.push(one);
+            parts.extend(lines.push(other));
             prop_assert_eq!(whole, parts);
         }
     }

@@ -9,25 +9,25 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{Heard, HookError, Signal};
+use homard_hooks::{HookError, InternalEvent, ListenerResult};
 use serde_json::{Value, json};
 
 use crate::{
     Error,
-    hook::heard,
-    internal::{LoadedScript, Script, Scripts},
-    supervisor::{Delivery, Paper, Question, Up, Worker},
+    hook::parse_listener_result,
+    internal::{LoadedScript, Script, ScriptRunner},
+    supervisor::{CallParams, Delivery, PluginCall, ProcessSupervisor, RunningProcess},
 };
 
 /// Name under which transforms run and handlers are loaded, so that their failures do not count for a plugin.
-const NAME: &str = "scripts";
+const SCRIPTS_NAME: &str = "scripts";
 
 /// The Node process as a script runner. It is started on first use.
 #[derive(Debug, Clone)]
-pub struct Node(Arc<Worker>);
+pub struct NodeScripts(Arc<ProcessSupervisor>);
 
-impl Node {
-    pub(crate) fn new(worker: Arc<Worker>) -> Self {
+impl NodeScripts {
+    pub(crate) fn new(worker: Arc<ProcessSupervisor>) -> Self {
         Self(worker)
     }
 
@@ -40,14 +40,14 @@ impl Node {
         within: Duration,
     ) -> Result<Value, Error> {
         let params = json!({"module": module, "export": export, "ctx": ctx});
-        let question = Question {
-            plugin: NAME,
+        let question = PluginCall {
+            plugin: SCRIPTS_NAME,
             method: "transform.run",
-            within,
+            timeout: within,
             delivery: Delivery::AtMostOnce,
             on_progress: None,
         };
-        let mut answer = self.0.ask(question, |_| Paper::plain(&params)).await?;
+        let mut answer = self.0.call(question, |_| CallParams::plain(&params)).await?;
         Ok(answer.get_mut("result").map(Value::take).unwrap_or_default())
     }
 }
@@ -59,7 +59,7 @@ fn hook_name(script: &str) -> String {
 }
 
 #[async_trait]
-impl Scripts for Node {
+impl ScriptRunner for NodeScripts {
     async fn load(&self, scripts: &[Script], within: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
         let entries: Vec<Value> = scripts
             .iter()
@@ -71,20 +71,20 @@ impl Scripts for Node {
         let loading = AtomicU64::default();
         let name = match scripts {
             [script] => hook_name(&script.name),
-            _ => NAME.to_owned(),
+            _ => SCRIPTS_NAME.to_owned(),
         };
-        let question = Question {
+        let question = PluginCall {
             plugin: &name,
             method: "internalHook.load",
-            within,
+            timeout: within,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let write = |up: &Up| {
+        let write = |up: &RunningProcess| {
             loading.store(up.start, Ordering::Relaxed);
-            Paper::plain(&json!({"entries": entries}))
+            CallParams::plain(&json!({"entries": entries}))
         };
-        let answer = self.0.ask(question, write).await?;
+        let answer = self.0.call(question, write).await?;
         let start = loading.load(Ordering::Relaxed);
         let told = answer.get("entries").and_then(Value::as_array).cloned().unwrap_or_default();
         let read = |at: usize| match told.get(at) {
@@ -92,31 +92,36 @@ impl Scripts for Node {
                 let name = scripts[at].name.clone();
                 Ok(LoadedScript { start, name, reference: entry["ref"].clone() })
             }
-            Some(entry) => Err(entry["error"].as_str().unwrap_or("it could not be loaded").to_owned()),
-            None => Err("Node said nothing about it".to_owned()),
+            Some(entry) => Err(entry["error"].as_str().unwrap_or("failed to load").to_owned()),
+            None => Err("the Node host returned no result".to_owned()),
         };
         Ok((0..scripts.len()).map(read).collect())
     }
 
-    async fn emit(&self, script: &LoadedScript, signal: &Signal, within: Duration) -> Result<Option<Heard>, HookError> {
+    async fn emit(
+        &self,
+        script: &LoadedScript,
+        signal: &InternalEvent,
+        within: Duration,
+    ) -> Result<Option<ListenerResult>, HookError> {
         let name = hook_name(&script.name);
         let is_elsewhere = AtomicBool::default();
-        let question = Question {
+        let question = PluginCall {
             plugin: &name,
             method: "internalHook.emit",
-            within,
+            timeout: within,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let write = |up: &Up| {
+        let write = |up: &RunningProcess| {
             if up.start != script.start {
                 is_elsewhere.store(true, Ordering::Relaxed);
-                return Err(Error::Failed("it is not loaded in this process".to_owned()));
+                return Err(Error::Failed("the script is not loaded in this process".to_owned()));
             }
-            Paper::plain(&json!({"ref": script.reference, "event": signal}))
+            CallParams::plain(&json!({"ref": script.reference, "event": signal}))
         };
-        match self.0.ask(question, write).await {
-            Ok(answer) => heard(&answer).map(Some),
+        match self.0.call(question, write).await {
+            Ok(answer) => parse_listener_result(&answer).map(Some),
             Err(_) if is_elsewhere.load(Ordering::Relaxed) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use homard_hooks::{GUARDED, Point};
+use homard_hooks::{GUARDED_EVENT, HookPoint};
 use serde::Deserialize;
 use serde_json::Value;
 
 /// Upper bound on the deadline of a hook.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Settings of all plugins.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -20,13 +20,13 @@ pub struct Settings {
     /// Disabled plugins.
     pub deny: Vec<String>,
     /// Additional locations.
-    pub load: Load,
+    pub load: LoadSettings,
     /// Exclusive roles.
-    pub slots: Slots,
+    pub slots: SlotSettings,
     /// Settings per plugin.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, PluginEntry>,
     /// Installation records.
-    pub installs: BTreeMap<String, Install>,
+    pub installs: BTreeMap<String, InstallRecord>,
     /// Path of Node for OpenClaw's plugins; from `PATH` by default.
     pub node: Option<PathBuf>,
 }
@@ -34,7 +34,7 @@ pub struct Settings {
 /// Additional locations of plugins.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Load {
+pub struct LoadSettings {
     /// Files and directories.
     pub paths: Vec<PathBuf>,
     /// Allow plugins in agents' workspaces, where agents can write.
@@ -44,7 +44,7 @@ pub struct Load {
 /// Exclusive roles.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
-pub struct Slots {
+pub struct SlotSettings {
     /// Plugin that provides the memory; `none` for no plugin.
     pub memory: Option<String>,
 }
@@ -52,7 +52,7 @@ pub struct Slots {
 /// Settings of one plugin.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Entry {
+pub struct PluginEntry {
     /// Whether it is enabled.
     pub enabled: Option<bool>,
     /// Its config.
@@ -64,7 +64,7 @@ pub struct Entry {
     /// Run it in a Node process of its own.
     pub isolated: bool,
     /// Which of its hooks are guards, besides those that it declares itself.
-    pub guard: Guard,
+    pub guard: GuardPolicy,
     /// Error if its entry refers to an environment variable that is not set. It must not run, but stays wanted: what it
     /// guards is blocked.
     #[serde(skip)]
@@ -74,20 +74,20 @@ pub struct Entry {
 /// Which hooks the owner declares guards: if one fails, the operation is blocked.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Guard {
+pub enum GuardPolicy {
     /// All possible hooks, or none.
     All(bool),
     /// Those at these points, or for these events.
     At(Vec<String>),
 }
 
-impl Default for Guard {
+impl Default for GuardPolicy {
     fn default() -> Self {
         Self::All(false)
     }
 }
 
-impl Guard {
+impl GuardPolicy {
     /// Returns true if the hook at this point, or for this event, is a guard.
     pub fn covers(&self, name: &str) -> bool {
         match self {
@@ -105,21 +105,21 @@ impl Guard {
     }
 
     /// Returns the points that are guarded: the listed ones, or all that can be.
-    pub(crate) fn points(&self) -> Vec<Point> {
-        Point::ALL.into_iter().filter(|point| point.can_refuse() && self.covers(point.name())).collect()
+    pub(crate) fn points(&self) -> Vec<HookPoint> {
+        HookPoint::ALL.into_iter().filter(|point| point.can_block() && self.covers(point.name())).collect()
     }
 
     /// Returns messages about listed names that cannot be guarded. `at` is the key in the config.
     pub(crate) fn problems(&self, at: &str) -> Vec<String> {
         let Self::At(names) = self else { return Vec::new() };
         let sentence = |name: &String| {
-            let can_refuse = |point: Point| point.can_refuse();
-            if Point::named(name).is_some_and(can_refuse) || GUARDED == name.as_str() {
+            let can_refuse = |point: HookPoint| point.can_block();
+            if HookPoint::named(name).is_some_and(can_refuse) || GUARDED_EVENT == name.as_str() {
                 return None;
             }
-            let points = Point::ALL.into_iter().filter(|point| point.can_refuse()).map(Point::name);
-            let all: Vec<&str> = points.chain([GUARDED]).collect();
-            Some(format!("{at} names {name:?}, where nothing can be refused; a guard can stand at {}", all.join(", ")))
+            let points = HookPoint::ALL.into_iter().filter(|point| point.can_block()).map(HookPoint::name);
+            let all: Vec<&str> = points.chain([GUARDED_EVENT]).collect();
+            Some(format!("{at} lists {name:?}, which cannot be guarded; guards are possible at {}", all.join(", ")))
         };
         names.iter().filter_map(sentence).collect()
     }
@@ -140,7 +140,7 @@ pub struct HookSettings {
 /// Installation record of a plugin.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Install {
+pub struct InstallRecord {
     /// Fingerprint of its files: [`crate::fingerprint`].
     pub hash: Option<String>,
     /// What it guarded at installation. While it is enabled, these operations are blocked without it, even if its
@@ -150,20 +150,20 @@ pub struct Install {
 
 impl HookSettings {
     /// True if it may register this hook.
-    pub(crate) fn lets_in(&self, hook: &str) -> bool {
+    pub(crate) fn allows(&self, hook: &str) -> bool {
         self.allow_prompt_injection != Some(false) || !matches!(hook, "before_prompt_build" | "before_agent_start")
     }
 
     /// Deadline of a hook: the owner's setting for this hook, then for the plugin, then the author's.
     pub(crate) fn deadline(&self, hook: &str, author: Option<u64>) -> Option<Duration> {
         let said = self.timeouts.get(hook).copied().or(self.timeout_ms).or(author).filter(|ms| *ms > 0);
-        said.map(|ms| Duration::from_millis(ms).min(LONGEST))
+        said.map(|ms| Duration::from_millis(ms).min(MAX_DEADLINE))
     }
 }
 
 impl Settings {
     /// Returns the settings of one plugin.
-    pub(crate) fn entry(&self, id: &str) -> Entry {
+    pub(crate) fn entry(&self, id: &str) -> PluginEntry {
         self.entries.get(id).cloned().unwrap_or_default()
     }
 }
@@ -174,18 +174,18 @@ mod tests {
 
     #[test]
     fn a_guard_is_declared_for_all_hooks_or_by_name() {
-        let read = |said: &str| serde_json::from_str::<Guard>(said).unwrap();
+        let read = |said: &str| serde_json::from_str::<GuardPolicy>(said).unwrap();
         assert!(!read("false").is_set() && !read("[]").is_set());
         assert!(read("true").covers("before_tool_call") && read("true").points().len() == 9);
         let some = read(r#"["message_sending", "agent:bootstrap"]"#);
         assert!(some.covers("message_sending") && some.covers("agent:bootstrap"));
         assert!(!some.covers("before_tool_call") && !some.covers("agent_end"));
-        assert_eq!(some.points(), [Point::MessageSending]);
+        assert_eq!(some.points(), [HookPoint::MessageSending]);
     }
 
     #[test]
     fn a_guard_where_nothing_can_be_refused_is_reported() {
-        let guard = |names: &[&str]| Guard::At(names.iter().map(|name| (*name).to_owned()).collect());
+        let guard = |names: &[&str]| GuardPolicy::At(names.iter().map(|name| (*name).to_owned()).collect());
         assert_eq!(guard(&["before_tool_call", "agent:bootstrap"]).problems("x"), Vec::<String>::new());
         for wrong in ["llm_input", "before_reset", "befor_tool_call", "message:sent", "agent"] {
             let told = guard(&[wrong]).problems("plugins.entries.a.guard");

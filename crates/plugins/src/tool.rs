@@ -10,37 +10,37 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Error,
-    link::OnProgress,
-    offer::ToolOffer,
-    supervisor::{Address, Delivery, Paper, Question, Up, Worker},
+    registrations::ToolRegistration,
+    rpc_session::OnProgress,
+    supervisor::{CallParams, Delivery, PluginCall, ProcessSupervisor, RegistrationAddress, RunningProcess},
 };
 
 /// Maximum duration of a call. Runs usually have less time.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_DURATION: Duration = Duration::from_secs(3600);
 
 /// Timeout for creating the tools of a run.
-const MAKING: Duration = Duration::from_secs(10);
+const MATERIALISE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum length of a description in characters, since every model request contains it.
-const DESCRIPTION: usize = 4000;
+const MAX_DESCRIPTION_CHARS: usize = 4000;
 
 /// Maximum size of a schema in bytes, for the same reason.
-const SCHEMA: usize = 32 * 1024;
+const MAX_SCHEMA_BYTES: usize = 32 * 1024;
 
 /// Maximum size of a result in bytes.
-const SAID: usize = 256 * 1024;
+const MAX_RESULT_BYTES: usize = 256 * 1024;
 
 /// A plugin's tool.
 #[derive(Debug, Clone)]
 pub struct PluginTool {
-    worker: Arc<Worker>,
-    address: Address,
-    offer: ToolOffer,
+    worker: Arc<ProcessSupervisor>,
+    address: RegistrationAddress,
+    offer: ToolRegistration,
 }
 
 /// A call of a plugin's tool.
 #[derive(Default)]
-pub struct ToolCall {
+pub struct PluginToolCall {
     /// Tool call id.
     pub id: String,
     /// Arguments.
@@ -51,14 +51,14 @@ pub struct ToolCall {
     pub on_progress: Option<OnProgress>,
 }
 
-impl std::fmt::Debug for ToolCall {
+impl std::fmt::Debug for PluginToolCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ToolCall").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("PluginToolCall").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
 impl PluginTool {
-    pub(crate) fn new(worker: Arc<Worker>, address: Address, offer: ToolOffer) -> Self {
+    pub(crate) fn new(worker: Arc<ProcessSupervisor>, address: RegistrationAddress, offer: ToolRegistration) -> Self {
         Self { worker, address, offer }
     }
 
@@ -78,33 +78,38 @@ impl PluginTool {
     }
 
     /// Calls the tool. Dropping the future cancels the call.
-    pub async fn execute(&self, call: ToolCall) -> Result<ToolResult, Error> {
+    pub async fn execute(&self, call: PluginToolCall) -> Result<ToolResult, Error> {
         let plugin = self.address.plugin.as_str();
-        let ToolCall { id, params, context, on_progress } = call;
-        let made = if self.offer.is_factory { Some(self.make(&context).await?) } else { None };
-        let question =
-            Question { plugin, method: "tools.execute", within: LONGEST, delivery: Delivery::AtMostOnce, on_progress };
-        let write = |up: &Up| {
+        let PluginToolCall { id, params, context, on_progress } = call;
+        let made = if self.offer.is_factory { Some(self.materialise(&context).await?) } else { None };
+        let question = PluginCall {
+            plugin,
+            method: "tools.execute",
+            timeout: MAX_DURATION,
+            delivery: Delivery::AtMostOnce,
+            on_progress,
+        };
+        let write = |up: &RunningProcess| {
             let reference = match &made {
                 Some(made) => made,
                 None => up.reference(&self.address)?,
             };
-            Paper::plain(&json!({"ref": reference, "name": self.name(), "toolCallId": id, "params": params}))
+            CallParams::plain(&json!({"ref": reference, "name": self.name(), "toolCallId": id, "params": params}))
         };
-        Ok(read(&self.worker.ask(question, write).await?))
+        Ok(read(&self.worker.call(question, write).await?))
     }
 
     /// Creates the tool for this run, and returns its handle.
-    async fn make(&self, context: &Value) -> Result<Value, Error> {
+    async fn materialise(&self, context: &Value) -> Result<Value, Error> {
         let plugin = self.address.plugin.as_str();
-        let question = Question {
+        let question = PluginCall {
             plugin,
             method: "tools.materialize",
-            within: MAKING,
+            timeout: MATERIALISE_TIMEOUT,
             delivery: Delivery::AtLeastOnce,
             on_progress: None,
         };
-        let answer = self.worker.ask(question, |_| Paper::plain(&json!({"ctx": context}))).await?;
+        let answer = self.worker.call(question, |_| CallParams::plain(&json!({"ctx": context}))).await?;
         let is_it = |tool: &&Value| tool["name"] == self.name() && tool["pluginId"] == plugin;
         let tool = answer.get("tools").and_then(Value::as_array).into_iter().flatten().find(is_it);
         let missing = || Error::Failed(format!("the plugin {plugin} has no {} for this session", self.name()));
@@ -116,11 +121,11 @@ impl PluginTool {
 fn read(answer: &Value) -> ToolResult {
     let Some(content) = answer.get("content").and_then(Value::as_array) else {
         let text = answer.as_str().map_or_else(|| format!("{answer:#}"), str::to_owned);
-        return ToolResult::text(cut(&text, SAID));
+        return ToolResult::text(truncate(&text, MAX_RESULT_BYTES));
     };
     let is_error = answer.get("isError").and_then(Value::as_bool).unwrap_or(false);
-    let mut left = SAID;
-    let mut blocks: Vec<Block> = content.iter().filter_map(|block| shown(block, &mut left)).collect();
+    let mut left = MAX_RESULT_BYTES;
+    let mut blocks: Vec<Block> = content.iter().filter_map(|block| readable_block(block, &mut left)).collect();
     if blocks.is_empty() {
         blocks.push(Block::text("(no output)"));
     }
@@ -129,33 +134,33 @@ fn read(answer: &Value) -> ToolResult {
 }
 
 /// Returns a block that models can read; other kinds are described in text.
-fn shown(block: &Value, left: &mut usize) -> Option<Block> {
+fn readable_block(block: &Value, left: &mut usize) -> Option<Block> {
     match Block::deserialize(block) {
         Ok(Block::Text(text)) => {
-            let said = cut(&text.text, *left);
+            let said = truncate(&text.text, *left);
             *left = left.saturating_sub(said.len());
             (!said.is_empty()).then(|| Block::text(said))
         }
         Ok(image @ Block::Image(_)) => Some(image),
         Ok(Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_)) | Err(_) => {
             let kind = block.get("type").and_then(Value::as_str).unwrap_or("unknown");
-            Some(Block::text(format!("[content of the kind {kind:.40} is not shown]")))
+            Some(Block::text(format!("[content of type {kind:.40} omitted]")))
         }
     }
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn truncate(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
     let end = text.floor_char_boundary(most);
-    format!("{}\n[{} bytes more are not shown]", &text[..end], text.len() - end)
+    format!("{}\n[{} more bytes omitted]", &text[..end], text.len() - end)
 }
 
 #[async_trait]
 impl Tool for PluginTool {
     fn spec(&self) -> ToolSpec {
-        let mut description: String = self.offer.description.chars().take(DESCRIPTION).collect();
+        let mut description: String = self.offer.description.chars().take(MAX_DESCRIPTION_CHARS).collect();
         if description.trim().is_empty() {
             description = format!("{} of the plugin {}", self.name(), self.plugin());
         }
@@ -169,7 +174,7 @@ impl Tool for PluginTool {
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
         let progress = cx.progress.clone();
-        let call = ToolCall {
+        let call = PluginToolCall {
             id: cx.call.to_string(),
             params: arguments,
             context: json!({
@@ -182,12 +187,12 @@ impl Tool for PluginTool {
             on_progress: Some(Box::new(move |value| progress.report(read(&value)))),
         };
         let Some(answered) = cx.cancel.run_until_cancelled(self.execute(call)).await else {
-            return ToolResult::error(format!("{}: the run was stopped before the plugin answered", self.name()));
+            return ToolResult::error(format!("{}: the run was aborted before the plugin answered", self.name()));
         };
         answered.unwrap_or_else(|error| {
-            let doubt = if error.is_ailing() { ". Nobody knows whether the call was carried out" } else { "" };
+            let doubt = if error.trips_breaker() { ". It is unknown whether the call took effect" } else { "" };
             let (tool, plugin) = (self.name(), self.plugin());
-            ToolResult::error(format!("{tool}: the plugin {plugin} did not do it: {error}{doubt}"))
+            ToolResult::error(format!("{tool}: the plugin {plugin} failed: {error}{doubt}"))
                 .with_details(json!({"status": "error", "tool": tool, "error": error.to_string()}))
         })
     }
@@ -204,7 +209,7 @@ fn parameters(offered: Option<&Value>) -> Value {
     schema.insert("type".to_owned(), json!("object"));
     schema.entry("properties").or_insert_with(|| json!({}));
     let schema = Value::Object(schema);
-    if schema.to_string().len() > SCHEMA { json!({"type": "object", "properties": {}}) } else { schema }
+    if schema.to_string().len() > MAX_SCHEMA_BYTES { json!({"type": "object", "properties": {}}) } else { schema }
 }
 
 #[cfg(test)]
@@ -215,7 +220,7 @@ mod tests {
     fn an_answer_is_its_content_or_else_text() {
         let told = read(&json!({"content": [{"type": "text", "text": "a"}, {"type": "audio"}], "details": {"x": 1}}));
         let expected = ToolResult {
-            content: vec![Block::text("a"), Block::text("[content of the kind audio is not shown]")],
+            content: vec![Block::text("a"), Block::text("[content of type audio omitted]")],
             details: Some(json!({"x": 1})),
             is_error: false,
         };
@@ -226,16 +231,16 @@ mod tests {
 
     #[test]
     fn what_a_model_reads_of_an_answer_has_an_end() {
-        let long = "é".repeat(SAID);
+        let long = "é".repeat(MAX_RESULT_BYTES);
         let told = read(&json!({"content": [{"type": "text", "text": long}, {"type": "text", "text": "more"}]}));
         let Block::Text(text) = &told.content[0] else { panic!("{told:?}") };
-        assert!(text.text.ends_with("bytes more are not shown]") && text.text.len() < SAID + 100);
+        assert!(text.text.ends_with("more bytes omitted]") && text.text.len() < MAX_RESULT_BYTES + 100);
     }
 
     #[test]
     fn a_schema_is_one_of_an_object_and_not_too_large() {
         assert_eq!(parameters(None), json!({"type": "object", "properties": {}}));
-        let huge = json!({"description": "x".repeat(SCHEMA)});
+        let huge = json!({"description": "x".repeat(MAX_SCHEMA_BYTES)});
         assert_eq!(parameters(Some(&huge)), json!({"type": "object", "properties": {}}));
     }
 }

@@ -8,7 +8,7 @@ use crate::Extra;
 /// Payload of an `agent` event: one step of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Agent {
+pub struct AgentEvent {
     /// Run id.
     pub run_id: String,
     /// Kind of step.
@@ -56,7 +56,7 @@ pub enum Stream {
 /// Payload of a `chat` event: the state of a run for subscribers of the session. The same form for both generations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Chat {
+pub struct ChatEvent {
     /// Run id.
     pub run_id: String,
     /// Canonical session key.

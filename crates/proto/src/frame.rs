@@ -246,7 +246,7 @@ mod tests {
         ] {
             let Inbound::Malformed(response) = read(text.as_bytes()) else { panic!("{text}") };
             let message = response.error.unwrap().message;
-            let start = format!("invalid request frame: the key \"{key}\" is there twice at line 1 ");
+            let start = format!("invalid request frame: duplicate key \"{key}\" at line 1 ");
             assert!(response.id == id && message.starts_with(&start), "{message}");
         }
         let all = r#"{"type":"req","id":"d","method":"m","params":{"n":[1,-2,3.5,1e300,18446744073709551615,true,null,"k"],"k":{"k":{}}}}"#;

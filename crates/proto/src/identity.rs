@@ -60,7 +60,7 @@ impl ChannelAccount {
 
     /// True if an entry that names the channel and no account refers to this account: always if the platform issues the
     /// ids; else for the default account, and for the only one.
-    pub fn is_meant_without_account(&self) -> bool {
+    pub fn matches_without_account(&self) -> bool {
         self.issuer == IdIssuer::Platform || self.is_only || self.is_default()
     }
 
@@ -151,14 +151,14 @@ impl SenderPattern {
         (is_here && !id.is_empty()).then(|| at.sender(id))
     }
 
-    /// Resolves an entry of a list for all channels, such as `commands.ownerAllowFrom`, for one account. An id without
-    /// a channel counts only if the platform issues the ids; an entry without an account as defined by
-    /// [`ChannelAccount::is_meant_without_account`].
+    /// Resolves an entry of a list for all channels, such as `commands.ownerAllowFrom`, for one account. An entry
+    /// without a channel applies only if the platform issues the ids. An entry with a channel and without an account
+    /// applies if [`ChannelAccount::matches_without_account`] is true.
     pub fn in_global_list(&self, at: &ChannelAccount) -> Option<Identity> {
         let Self::One { channel, account, .. } = self else { return None };
         let is_meant = match (channel, account) {
             (None, _) => at.issuer == IdIssuer::Platform,
-            (Some(_), None) => at.is_meant_without_account(),
+            (Some(_), None) => at.matches_without_account(),
             (Some(_), Some(_)) => true,
         };
         self.in_own_list(at).filter(|_| is_meant)

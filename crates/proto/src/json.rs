@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for Values {
                 }
                 Entry::Occupied(place) => {
                     let key: String = place.key().chars().take(SHOWN).collect();
-                    return Err(A::Error::custom(format!("the key \"{key}\" is there twice")));
+                    return Err(A::Error::custom(format!("duplicate key \"{key}\"")));
                 }
             }
         }

@@ -33,7 +33,7 @@ impl Route {
     }
 
     /// True if the route is complete: empty, or with a channel and a recipient.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         *self == Self::default() || (self.channel.is_some() && self.to.is_some())
     }
 }
@@ -52,8 +52,8 @@ mod tests {
             thread: Some("1.5".to_owned()),
         };
         assert_eq!(route, expected);
-        assert!(route.is_whole() && Route::default().is_whole());
-        assert!(!Route::new(Some("slack"), None, None, None).is_whole());
-        assert!(!Route::new(None, Some("C1"), None, None).is_whole());
+        assert!(route.is_complete() && Route::default().is_complete());
+        assert!(!Route::new(Some("slack"), None, None, None).is_complete());
+        assert!(!Route::new(None, Some("C1"), None, None).is_complete());
     }
 }

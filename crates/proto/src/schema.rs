@@ -10,31 +10,31 @@ use serde_json::{Map, Value};
 
 /// One validation error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct SchemaViolation {
     /// Location: empty for the value itself, else a JSON pointer such as `/client/id`.
     pub path: String,
     /// Description of the error.
-    pub what: String,
+    pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SchemaViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
-            "" if self.what.starts_with("unexpected") => write!(f, "at root: {}", self.what),
-            "" => f.write_str(&self.what),
-            path => write!(f, "at {path}: {}", self.what),
+            "" if self.message.starts_with("unexpected") => write!(f, "at root: {}", self.message),
+            "" => f.write_str(&self.message),
+            path => write!(f, "at {path}: {}", self.message),
         }
     }
 }
 
 /// Maximum number of reported errors.
-const TOLD: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 /// Formats the errors in one line, as in error responses. Only the first ones are listed.
-pub fn summary(problems: &[Problem]) -> String {
-    let mut told: Vec<_> = problems.iter().take(TOLD).map(ToString::to_string).collect();
-    if problems.len() > TOLD {
-        told.push(format!("and {} more", problems.len() - TOLD));
+pub fn summary(problems: &[SchemaViolation]) -> String {
+    let mut told: Vec<_> = problems.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
+    if problems.len() > MAX_REPORTED {
+        told.push(format!("and {} more", problems.len() - MAX_REPORTED));
     }
     told.join("; ")
 }
@@ -185,7 +185,7 @@ impl Schema {
     }
 
     /// Returns all validation errors of a value.
-    pub fn check(&self, value: &Value) -> Vec<Problem> {
+    pub fn check(&self, value: &Value) -> Vec<SchemaViolation> {
         let mut problems = Vec::new();
         self.visit(value, "", &mut problems);
         problems
@@ -217,8 +217,8 @@ impl Schema {
         }
     }
 
-    fn visit(&self, value: &Value, path: &str, problems: &mut Vec<Problem>) {
-        let mut say = |what: String| problems.push(Problem { path: path.to_owned(), what });
+    fn visit(&self, value: &Value, path: &str, problems: &mut Vec<SchemaViolation>) {
+        let mut say = |what: String| problems.push(SchemaViolation { path: path.to_owned(), message: what });
         if !self.types.is_empty() && !self.types.iter().any(|kind| kind.fits(value)) {
             let names: Vec<_> = self.types.iter().map(|kind| kind.name()).collect();
             return say(format!("must be {}", names.join(",")));
@@ -263,8 +263,8 @@ impl Schema {
         }
     }
 
-    fn visit_fields(&self, fields: &Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
-        let mut say = |what: String| problems.push(Problem { path: path.to_owned(), what });
+    fn visit_fields(&self, fields: &Map<String, Value>, path: &str, problems: &mut Vec<SchemaViolation>) {
+        let mut say = |what: String| problems.push(SchemaViolation { path: path.to_owned(), message: what });
         for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
             say(format!("must have required property '{name}'"));
         }

@@ -68,7 +68,7 @@ pub struct Entry {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Kind {
     /// A message.
-    Message(Box<Said>),
+    Message(Box<MessageEntry>),
     /// A change of the model from here on.
     ModelChange(ModelChange),
     /// An entry that does not change what the model sees, or one of another version: kept unchanged.
@@ -78,7 +78,7 @@ pub enum Kind {
 
 /// A message entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Said {
+pub struct MessageEntry {
     /// The message.
     pub message: Message,
     /// Fields of other versions.
@@ -102,7 +102,7 @@ pub struct ModelChange {
 impl Kind {
     /// Creates a message entry.
     pub fn message(message: Message) -> Self {
-        Self::Message(Box::new(Said { message, extra: Extra::new() }))
+        Self::Message(Box::new(MessageEntry { message, extra: Extra::new() }))
     }
 
     /// Creates an entry that replaces everything before `first_kept` by a summary.
@@ -131,15 +131,15 @@ impl Kind {
 
     /// Creates an entry that excludes earlier entries from the model's context: those from `first` up to this one. They
     /// stay in the transcript. Other programs ignore it.
-    pub fn left_out(first: &EntryId) -> Self {
+    pub fn exclusion(first: &EntryId) -> Self {
         let data = json!({"firstEntryId": first});
-        Self::Other(fields([("type", "custom".into()), ("customType", LEFT_OUT.into()), ("data", data)]))
+        Self::Other(fields([("type", "custom".into()), ("customType", EXCLUSION.into()), ("data", data)]))
     }
 
     /// Returns the first entry that this entry excludes from the model's context, if it is such an entry.
-    pub fn leaves_out(&self) -> Option<&str> {
+    pub fn excluded_from(&self) -> Option<&str> {
         let Self::Other(fields) = self else { return None };
-        let is_one = fields.get("customType").and_then(Value::as_str) == Some(LEFT_OUT);
+        let is_one = fields.get("customType").and_then(Value::as_str) == Some(EXCLUSION);
         fields.get("data").filter(|_| is_one)?.get("firstEntryId")?.as_str()
     }
 }
@@ -148,7 +148,7 @@ impl Kind {
 const COMPACTION_UNDONE: &str = "homard.compaction-undone";
 
 /// Custom type of an entry that excludes earlier entries from the model's context.
-const LEFT_OUT: &str = "homard.left-out";
+const EXCLUSION: &str = "homard.left-out";
 
 fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

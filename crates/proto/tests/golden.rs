@@ -254,7 +254,7 @@ fn check_outbound(frame: &Value, whence: &str, tally: &mut Tally) {
     match event.event.as_str() {
         "agent" => {
             tally.count("agent event");
-            let agent: event::Agent = survive(&payload, whence);
+            let agent: event::AgentEvent = survive(&payload, whence);
             let own = ["lifecycle", "assistant", "tool", "thinking"];
             let taken_for_foreign = matches!(&agent.stream, event::Stream::Other(name) if own.contains(&name.as_str()));
             assert!(!taken_for_foreign, "{whence}: {:?} is a stream of ours", agent.stream);

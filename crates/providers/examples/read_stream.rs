@@ -5,9 +5,9 @@
 use std::{fs, time::Duration};
 
 use futures_util::StreamExt;
-use homard_model::{Event, Model, Request, Spec};
+use homard_model::{Model, ModelEvent, ModelSpec, Request};
 use homard_proto::message::{Message, User};
-use homard_providers::{Client, Remote, Target};
+use homard_providers::{HttpClient, ModelTarget, RemoteModel};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -27,8 +27,8 @@ fn main() {
 }
 
 async fn compare(base_url: &str, size: usize) -> serde_json::Value {
-    let spec = Spec { api: "openai-completions".to_owned(), model: "fake-1".to_owned(), ..Spec::default() };
-    let model = Remote::new(Target::new(spec, base_url), &Client::default()).unwrap();
+    let spec = ModelSpec { api: "openai-completions".to_owned(), model: "fake-1".to_owned(), ..ModelSpec::default() };
+    let model = RemoteModel::new(ModelTarget::new(spec, base_url), &HttpClient::default()).unwrap();
     // The first read is a warm-up, and also initializes what the bare client needs.
     through_wire(&model, size).await;
     let bare = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
@@ -53,14 +53,14 @@ fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-async fn through_wire(model: &Remote, size: usize) -> Cost {
+async fn through_wire(model: &RemoteModel, size: usize) -> Cost {
     let question = Message::User(User::text(format!("chunks={size}"), 1));
     let request = Request { messages: vec![question.into()], ..Request::default() };
     let (used, start) = (processor_time(), Instant::now());
     let (mut words, mut first) = (0, Duration::ZERO);
     let mut stream = model.stream(request);
     while let Some(event) = stream.next().await {
-        if let Event::Text(_) = event {
+        if let ModelEvent::Text(_) = event {
             words += 1;
             if words == 1 {
                 first = start.elapsed();

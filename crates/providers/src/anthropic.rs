@@ -9,8 +9,8 @@ pub(crate) use decode::Decoder;
 pub(crate) use encode::encode;
 
 use crate::{
-    Auth, Target,
-    wire::{Place, bearer},
+    Credentials, ModelTarget,
+    wire::{RequestPath, bearer},
 };
 
 /// API version; the only one there is.
@@ -23,16 +23,16 @@ const OAUTH_BETA: &str = "oauth-2025-04-20";
 const OAUTH_PREFIX: &str = "sk-ant-oat";
 
 /// Returns the request path. Base URLs are written with and without the version.
-pub(crate) fn place(target: &Target) -> Place {
+pub(crate) fn request_path(target: &ModelTarget) -> RequestPath {
     let is_versioned = target.base_url.trim_end_matches('/').ends_with("/v1");
-    Place { path: if is_versioned { "messages" } else { "v1/messages" }.to_owned(), query: None }
+    RequestPath { path: if is_versioned { "messages" } else { "v1/messages" }.to_owned(), query: None }
 }
 
 /// Returns the headers. A key has its own header, a token uses `Authorization`.
-pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
+pub(crate) fn headers(target: &ModelTarget) -> Vec<(&'static str, String)> {
     let is_token = target.auth.as_ref().is_some_and(|auth| match auth {
-        Auth::Key(key) => key.expose().trim().starts_with(OAUTH_PREFIX),
-        Auth::Token(_) => true,
+        Credentials::Key(key) => key.expose().trim().starts_with(OAUTH_PREFIX),
+        Credentials::Token(_) => true,
     });
     let betas = if is_token { format!("{BETAS},{OAUTH_BETA}") } else { BETAS.to_owned() };
     let mut headers = vec![("anthropic-version", VERSION.to_owned()), ("anthropic-beta", betas)];
@@ -46,37 +46,38 @@ pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use homard_model::Spec;
+    use homard_model::ModelSpec;
 
     use super::*;
 
-    fn let_in(auth: Option<Auth>) -> Vec<(&'static str, String)> {
-        let target = Target { auth, ..Target::new(Spec::default(), "https://api.anthropic.com") };
+    fn let_in(auth: Option<Credentials>) -> Vec<(&'static str, String)> {
+        let target = ModelTarget { auth, ..ModelTarget::new(ModelSpec::default(), "https://api.anthropic.com") };
         headers(&target).split_off(2)
     }
 
     #[test]
     fn keys_and_tokens_have_their_own_headers() {
         let header = |name, value: &str| vec![(name, value.to_owned())];
-        assert_eq!(let_in(Some(Auth::Key("sk-ant-api1\n".into()))), header("x-api-key", "sk-ant-api1"));
-        assert_eq!(let_in(Some(Auth::Key("sk-ant-oat1".into()))), header("authorization", "Bearer sk-ant-oat1"));
-        assert_eq!(let_in(Some(Auth::Token("t".into()))), header("authorization", "Bearer t"));
+        assert_eq!(let_in(Some(Credentials::Key("sk-ant-api1\n".into()))), header("x-api-key", "sk-ant-api1"));
+        assert_eq!(let_in(Some(Credentials::Key("sk-ant-oat1".into()))), header("authorization", "Bearer sk-ant-oat1"));
+        assert_eq!(let_in(Some(Credentials::Token("t".into()))), header("authorization", "Bearer t"));
         assert_eq!(let_in(None), []);
     }
 
     #[test]
     fn only_a_token_asks_for_the_beta_of_tokens() {
         let betas = |auth| {
-            let target = Target { auth: Some(auth), ..Target::new(Spec::default(), "https://api.anthropic.com") };
+            let target =
+                ModelTarget { auth: Some(auth), ..ModelTarget::new(ModelSpec::default(), "https://api.anthropic.com") };
             headers(&target).into_iter().find(|(name, _)| *name == "anthropic-beta").map(|(_, betas)| betas)
         };
-        assert_eq!(betas(Auth::Key("k".into())), Some(BETAS.to_owned()));
-        assert_eq!(betas(Auth::Token("t".into())), Some(format!("{BETAS},{OAUTH_BETA}")));
+        assert_eq!(betas(Credentials::Key("k".into())), Some(BETAS.to_owned()));
+        assert_eq!(betas(Credentials::Token("t".into())), Some(format!("{BETAS},{OAUTH_BETA}")));
     }
 
     #[test]
     fn the_version_is_in_the_path_once() {
-        let path = |base_url: &str| place(&Target::new(Spec::default(), base_url)).path;
+        let path = |base_url: &str| request_path(&ModelTarget::new(ModelSpec::default(), base_url)).path;
         assert_eq!(path("https://api.anthropic.com"), "v1/messages");
         assert_eq!(path("https://proxy.example/anthropic/v1/"), "messages");
     }

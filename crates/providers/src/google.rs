@@ -11,22 +11,22 @@ pub(crate) use decode::Decoder;
 pub(crate) use encode::encode;
 
 use crate::{
-    Auth, Target,
-    wire::{Place, bearer},
+    Credentials, ModelTarget,
+    wire::{RequestPath, bearer},
 };
 
 /// Returns the request path. A name may include the kind of model, as `tunedModels/mine` does.
-pub(crate) fn place(target: &Target) -> Place {
+pub(crate) fn request_path(target: &ModelTarget) -> RequestPath {
     let model = &target.spec.model;
     let kind = if model.contains('/') { "" } else { "models/" };
-    Place { path: format!("{kind}{model}:streamGenerateContent"), query: Some("alt=sse") }
+    RequestPath { path: format!("{kind}{model}:streamGenerateContent"), query: Some("alt=sse") }
 }
 
 /// Returns the headers. A key is never part of the URL, which is logged.
-pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
+pub(crate) fn headers(target: &ModelTarget) -> Vec<(&'static str, String)> {
     match &target.auth {
-        Some(Auth::Key(key)) => vec![("x-goog-api-key", key.expose().trim().to_owned())],
-        Some(Auth::Token(_)) | None => bearer(target),
+        Some(Credentials::Key(key)) => vec![("x-goog-api-key", key.expose().trim().to_owned())],
+        Some(Credentials::Token(_)) | None => bearer(target),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It distinguishes the failures that callers treat differently: unreachable, rejected, not a stream, truncated, idle.
 
-mod renew;
+mod refresh;
 
 use std::{
     net::IpAddr,
@@ -13,9 +13,9 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, future::ready, stream};
 use homard_model::{
-    Error, ErrorKind, Event, EventStream, Spec,
+    Error, ErrorKind, EventStream, ModelEvent, ModelSpec,
     classify::classify,
-    spec::{IDLE, SELF_HOSTED_IDLE},
+    spec::{CLOUD_IDLE_TIMEOUT, SELF_HOSTED_IDLE_TIMEOUT},
 };
 use reqwest::{
     ClientBuilder, Response, Url,
@@ -25,81 +25,81 @@ use reqwest::{
 use tokio::time::timeout;
 
 use crate::{
-    Auth, Reader, Target,
+    AnswerReader, Credentials, ModelTarget,
     secret::{excerpt, redacted},
-    wire::Place,
+    wire::RequestPath,
 };
-pub use renew::Renewed;
+pub use refresh::RefreshedToken;
 
 /// Connection timeout.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of bytes read from a body that is not an answer.
-const BODY: usize = 16 * 1024;
+const MAX_ERROR_BODY: usize = 16 * 1024;
 
 /// Connections to all providers, one per process. Clones share them.
 ///
 /// Initialized lazily, because loading the system's root certificates takes longer than starting the gateway.
 #[derive(Debug, Clone)]
-pub struct Client {
-    remote: Arc<LazyLock<Road>>,
-    local: Arc<LazyLock<Road>>,
+pub struct HttpClient {
+    remote: Arc<LazyLock<SharedClient>>,
+    local: Arc<LazyLock<SharedClient>>,
 }
 
-type Road = Result<reqwest::Client, Error>;
+type SharedClient = Result<reqwest::Client, Error>;
 
-impl Default for Client {
+impl Default for HttpClient {
     fn default() -> Self {
         Self { remote: Arc::new(LazyLock::new(remote)), local: Arc::new(LazyLock::new(local)) }
     }
 }
 
-impl Client {
-    fn road(&self, url: &Url) -> &Arc<LazyLock<Road>> {
+impl HttpClient {
+    fn client_for(&self, url: &Url) -> &Arc<LazyLock<SharedClient>> {
         if url.scheme() == "http" && is_loopback(url) { &self.local } else { &self.remote }
     }
 }
 
 /// Client for other machines, through the proxy of the environment, if any.
-fn remote() -> Road {
+fn remote() -> SharedClient {
     build(reqwest::Client::builder())
 }
 
 /// Client for this machine, in clear text: a proxy could not reach it, and no certificates are needed.
-fn local() -> Road {
+fn local() -> SharedClient {
     build(reqwest::Client::builder().no_proxy().tls_certs_only([]))
 }
 
-fn build(builder: ClientBuilder) -> Road {
+fn build(builder: ClientBuilder) -> SharedClient {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // reqwest panics without a provider. This fails only if another thread was faster, which is fine.
         rustls::crypto::ring::default_provider().install_default().ok();
     }
     // A redirect would send the key and the conversation to an address that was not configured.
-    let builder = builder.connect_timeout(CONNECT).redirect(Policy::none());
+    let builder = builder.connect_timeout(CONNECT_TIMEOUT).redirect(Policy::none());
     let built = builder.user_agent(concat!("homard/", env!("CARGO_PKG_VERSION"))).build();
-    built.map_err(|error| Error::new(ErrorKind::Connect, format!("HTTP cannot be set up: {}", cause(&error))))
+    built.map_err(|error| Error::new(ErrorKind::Connect, format!("cannot create the HTTP client: {}", cause(&error))))
 }
 
 /// URL, headers and client of a provider.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
-    road: Arc<LazyLock<Road>>,
+    client: Arc<LazyLock<SharedClient>>,
     url: Url,
     headers: HeaderMap,
-    target: Arc<Target>,
+    target: Arc<ModelTarget>,
 }
 
 impl Endpoint {
     /// Creates the endpoint of a wire below the provider's base URL.
     pub(crate) fn new(
-        client: &Client,
-        target: &Target,
-        place: &Place,
+        client: &HttpClient,
+        target: &ModelTarget,
+        place: &RequestPath,
         headers: &[(&'static str, String)],
     ) -> Result<Self, Error> {
         let provider = &target.spec.provider;
         let bad_url = |why: &str| {
-            let message = format!("the baseUrl of provider {provider} {why}; it looks like https://host/v1");
+            let message = format!("the baseUrl of provider {provider} {why}; expected a URL such as https://host/v1");
             Error::new(ErrorKind::Rejected, message)
         };
         let mut url = Url::parse(&target.base_url).map_err(|error| bad_url(&format!("is not a URL ({error})")))?;
@@ -113,18 +113,18 @@ impl Endpoint {
         if let Some(query) = place.query {
             url.set_query(Some(query));
         }
-        let road = client.road(&url).clone();
+        let road = client.client_for(&url).clone();
         let headers = header_map(target, headers)?;
-        Ok(Self { road, url, headers, target: Arc::new(target.clone()) })
+        Ok(Self { client: road, url, headers, target: Arc::new(target.clone()) })
     }
 
     /// Sends a request and waits for the stream.
     async fn open(&self, body: Vec<u8>) -> Result<Response, Error> {
-        let client = (**self.road).clone()?;
+        let client = (**self.client).clone()?;
         let request = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
-        let mut response = match timeout(self.target.spec.idle, request.send()).await {
+        let mut response = match timeout(self.target.spec.idle_timeout, request.send()).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(self.unreached(&error)),
+            Ok(Err(error)) => return Err(self.connect_error(&error)),
             Err(_) => return Err(self.idle()),
         };
         let status = response.status().as_u16();
@@ -135,9 +135,10 @@ impl Endpoint {
             let refusal = classify(Some(status), &headers, &body);
             let is_about_place = matches!(status, 300..=399 | 404 | 405 | 410 | 501);
             let message = if is_about_place { self.answered(&refusal.message) } else { refusal.message.clone() };
-            return Err(self.named(Error { message, ..refusal }));
+            return Err(self.with_context(Error { message, ..refusal }));
         }
-        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing known");
+        let kind =
+            response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("no content type");
         if kind.to_ascii_lowercase().starts_with("text/event-stream") {
             return Ok(response);
         }
@@ -146,18 +147,18 @@ impl Endpoint {
         let refusal = classify(None, &headers, &body);
         // An error object is an error even with a success status.
         if serde_json::from_str::<serde_json::Value>(&body).is_ok_and(|body| body.get("error").is_some()) {
-            return Err(self.named(refusal));
+            return Err(self.with_context(refusal));
         }
-        Err(self.named(Error { kind: ErrorKind::Misconfigured, status: Some(status), message, ..refusal }))
+        Err(self.with_context(Error { kind: ErrorKind::Misconfigured, status: Some(status), message, ..refusal }))
     }
 
     /// Formats what the endpoint returned.
     fn answered(&self, what: &str) -> String {
-        format!("POST {} answered {what}", self.shown())
+        format!("POST {} answered {what}", self.url_without_secrets())
     }
 
     /// Returns the URL without possible secrets: user info and query.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn url_without_secrets(&self) -> String {
         let mut url = self.url.clone();
         // Succeeds for a URL with a host, which all of these have.
         let is_plain = url.set_username("").and_then(|()| url.set_password(None)).is_ok();
@@ -167,7 +168,7 @@ impl Endpoint {
 
     /// Sends a request for one short answer and returns the status, the content type and the beginning of the body.
     pub(crate) async fn ask_once(&self, body: Vec<u8>) -> Result<(u16, String, String), String> {
-        let client = (**self.road).clone().map_err(|error| error.message)?;
+        let client = (**self.client).clone().map_err(|error| error.message)?;
         let mut headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let request = client.post(self.url.clone()).headers(headers).body(body);
@@ -187,26 +188,29 @@ impl Endpoint {
         let reading = async {
             while let Ok(Some(bytes)) = response.chunk().await {
                 body.extend_from_slice(&bytes);
-                if body.len() > BODY {
+                if body.len() > MAX_ERROR_BODY {
                     break;
                 }
             }
         };
-        if timeout(self.target.spec.idle, reading).await.is_err() {
-            tracing::debug!(provider = self.target.spec.provider, "the body of an error did not end");
+        if timeout(self.target.spec.idle_timeout, reading).await.is_err() {
+            tracing::debug!(
+                provider = self.target.spec.provider,
+                "timed out while reading the body of an error response"
+            );
         }
         String::from_utf8_lossy(&body).into_owned()
     }
 
     /// Adds the provider's name and advice to a decoder's error and redacts secrets; the decoder knows none of them.
-    pub(crate) fn named(&self, error: Error) -> Error {
+    pub(crate) fn with_context(&self, error: Error) -> Error {
         let target = &self.target;
         let secrets = || {
-            let auth = target.auth.iter().map(Auth::secret);
+            let auth = target.auth.iter().map(Credentials::secret);
             auth.chain(target.headers.iter().map(|(_, value)| value))
         };
         let said = excerpt(&error.message, secrets());
-        let Spec { provider, model, api, .. } = &target.spec;
+        let ModelSpec { provider, model, api, .. } = &target.spec;
         let advice = match (error.kind == ErrorKind::Misconfigured, api.is_empty()) {
             (false, _) => error.kind.advice().to_owned(),
             (true, true) => {
@@ -219,7 +223,7 @@ impl Endpoint {
                  model's name, {model}"
             ),
         };
-        let name = match said.contains(&self.shown()) {
+        let name = match said.contains(&self.url_without_secrets()) {
             true => provider.clone(),
             false => format!("{provider} ({})", self.host()),
         };
@@ -228,13 +232,16 @@ impl Endpoint {
     }
 
     fn idle(&self) -> Error {
-        let idle = self.target.spec.idle;
-        self.named(Error::new(ErrorKind::Timeout, format!("nothing came for {idle:?}, so the request was given up")))
+        let idle = self.target.spec.idle_timeout;
+        self.with_context(Error::new(
+            ErrorKind::Timeout,
+            format!("no data received for {idle:?}; the request was cancelled"),
+        ))
     }
 
-    fn unreached(&self, error: &reqwest::Error) -> Error {
-        let message = format!("POST {} failed ({})", self.shown(), cause(error));
-        self.named(Error::new(ErrorKind::Connect, message))
+    fn connect_error(&self, error: &reqwest::Error) -> Error {
+        let message = format!("POST {} failed ({})", self.url_without_secrets(), cause(error));
+        self.with_context(Error::new(ErrorKind::Connect, message))
     }
 
     /// Returns the host, and the port unless it is the default.
@@ -244,24 +251,31 @@ impl Endpoint {
     }
 
     /// Adds what only the endpoint knows: the provider of an error, and the cost of the tokens.
-    fn completed(&self, event: Event) -> Event {
+    fn complete_event(&self, event: ModelEvent) -> ModelEvent {
         match event {
-            Event::Failed(error) => Event::Failed(self.named(error)),
-            Event::Done(mut done) => {
+            ModelEvent::Failed(error) => ModelEvent::Failed(self.with_context(error)),
+            ModelEvent::Done(mut done) => {
                 done.usage.cost = self.target.spec.prices.of(&done.usage);
-                Event::Done(done)
+                ModelEvent::Done(done)
             }
-            Event::Text(_) | Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Alive => event,
+            ModelEvent::Text(_)
+            | ModelEvent::Thinking(_)
+            | ModelEvent::Call(_)
+            | ModelEvent::Signature(_)
+            | ModelEvent::Heartbeat => event,
         }
     }
 }
 
-fn header_map(target: &Target, needed: &[(&'static str, String)]) -> Result<HeaderMap, Error> {
+fn header_map(target: &ModelTarget, needed: &[(&'static str, String)]) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let unfit = |what: &str| {
-        let message = format!("{what} of provider {} has characters that HTTP cannot send", target.spec.provider);
+        let message = format!(
+            "{what} of provider {} has characters that are not allowed in an HTTP header",
+            target.spec.provider
+        );
         Error::new(ErrorKind::Auth, message)
     };
     let sealed = |text: &str, what: &str| {
@@ -286,8 +300,8 @@ fn readable(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// Returns the idle timeout of a server: longer if it is self-hosted.
-pub fn idle_for(base_url: &str) -> Duration {
-    if is_self_hosted(base_url) { SELF_HOSTED_IDLE } else { IDLE }
+pub fn idle_timeout(base_url: &str) -> Duration {
+    if is_self_hosted(base_url) { SELF_HOSTED_IDLE_TIMEOUT } else { CLOUD_IDLE_TIMEOUT }
 }
 
 /// True if a URL refers to this machine or its network, where models are slow and no key is needed.
@@ -319,69 +333,71 @@ fn cause(error: &reqwest::Error) -> String {
 }
 
 /// Sends a request to a provider. Dropping the stream closes the connection.
-pub(crate) fn ask(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, reader: Reader) -> EventStream {
+pub(crate) fn send(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, reader: AnswerReader) -> EventStream {
     let opening = async move {
-        let unwritten =
-            |error| endpoint.named(Error::new(ErrorKind::Rejected, format!("the request is not JSON: {error}")));
+        let unwritten = |error| {
+            endpoint
+                .with_context(Error::new(ErrorKind::Rejected, format!("cannot serialize the request as JSON: {error}")))
+        };
         let response = endpoint.open(body.map_err(unwritten)?).await?;
-        Ok(Reading { endpoint, response, reader, unread: Bytes::new(), over: false })
+        Ok(ResponseReading { endpoint, response, reader, unread: Bytes::new(), over: false })
     };
     Box::pin(stream::once(opening).flat_map(|opened| match opened {
         Ok(reading) => reading.events().left_stream(),
-        Err(error) => stream::once(ready(Event::Failed(error))).right_stream(),
+        Err(error) => stream::once(ready(ModelEvent::Failed(error))).right_stream(),
     }))
 }
 
 /// Maximum number of bytes processed at once, to bound the number of events.
-const PIECE: usize = 8 * 1024;
+const MAX_PIECE: usize = 8 * 1024;
 
 /// A response being read.
-struct Reading {
+struct ResponseReading {
     endpoint: Endpoint,
     response: Response,
-    reader: Reader,
+    reader: AnswerReader,
     /// Received bytes that are not processed yet.
     unread: Bytes,
     over: bool,
 }
 
-impl Reading {
-    fn events(self) -> impl stream::Stream<Item = Event> + Send {
+impl ResponseReading {
+    fn events(self) -> impl stream::Stream<Item = ModelEvent> + Send {
         let steps = stream::unfold(self, |mut reading| async move {
             if reading.over {
                 return None;
             }
             let mut events = reading.step().await;
             if events.is_empty() {
-                events.push(Event::Alive);
+                events.push(ModelEvent::Heartbeat);
             }
-            reading.over = matches!(events.last(), Some(Event::Done(_) | Event::Failed(_)));
+            reading.over = matches!(events.last(), Some(ModelEvent::Done(_) | ModelEvent::Failed(_)));
             Some((stream::iter(events), reading))
         });
         steps.flatten()
     }
 
     /// Returns the events of the next bytes.
-    async fn step(&mut self) -> Vec<Event> {
+    async fn step(&mut self) -> Vec<ModelEvent> {
         if self.unread.is_empty() {
-            self.unread = match timeout(self.endpoint.target.spec.idle, self.response.chunk()).await {
+            self.unread = match timeout(self.endpoint.target.spec.idle_timeout, self.response.chunk()).await {
                 Ok(Ok(Some(bytes))) => bytes,
                 Ok(Ok(None)) => return self.finish("the connection was closed"),
                 Ok(Err(error)) => return self.finish(&cause(&error)),
-                Err(_) => return vec![Event::Failed(self.endpoint.idle())],
+                Err(_) => return vec![ModelEvent::Failed(self.endpoint.idle())],
             };
         }
-        let piece = self.unread.split_to(self.unread.len().min(PIECE));
+        let piece = self.unread.split_to(self.unread.len().min(MAX_PIECE));
         let events = self.reader.push(&piece);
-        events.into_iter().map(|event| self.endpoint.completed(event)).collect()
+        events.into_iter().map(|event| self.endpoint.complete_event(event)).collect()
     }
 
-    fn finish(&mut self, why: &str) -> Vec<Event> {
+    fn finish(&mut self, why: &str) -> Vec<ModelEvent> {
         let mut last = self.reader.finish();
-        if let Some(Event::Failed(Error { kind: ErrorKind::Truncated, message, .. })) = &mut last {
+        if let Some(ModelEvent::Failed(Error { kind: ErrorKind::Truncated, message, .. })) = &mut last {
             *message = format!("{message} ({why})");
         }
-        last.map(|event| self.endpoint.completed(event)).into_iter().collect()
+        last.map(|event| self.endpoint.complete_event(event)).into_iter().collect()
     }
 }
 

@@ -8,50 +8,50 @@ use std::{borrow::Cow, collections::HashMap};
 
 /// Constraints of a wire on ids.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rule {
+pub(crate) struct CallIdRule {
     /// Maximum length.
-    pub(crate) longest: usize,
+    pub(crate) max_length: usize,
     /// Treatment of ids created by the requested model itself.
-    pub(crate) own: Own,
+    pub(crate) own: OwnIds,
 }
 
 /// Treatment of ids created by the requested model itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Own {
+pub(crate) enum OwnIds {
     /// Kept unchanged, because the model accepts its own ids.
     Kept,
     /// Reduced to the part before the bar.
     BeforeBar,
 }
 
-/// Ids of one request.
+/// Assigns the tool call ids of one request.
 #[derive(Debug)]
-pub(crate) struct Ids<'a> {
-    rule: Rule,
+pub(crate) struct CallIds<'a> {
+    rule: CallIdRule,
     /// Assigned ids, with the last numeric suffix of each.
     taken: HashMap<Cow<'a, str>, u64>,
 }
 
-impl<'a> Ids<'a> {
-    pub(crate) fn new(rule: Rule) -> Self {
+impl<'a> CallIds<'a> {
+    pub(crate) fn new(rule: CallIdRule) -> Self {
         Self { rule, taken: HashMap::new() }
     }
 
     /// Returns the id of the next call. Assigned ids never change, so that a longer conversation starts with the same
     /// bytes as a shorter one.
-    pub(crate) fn give(&mut self, id: &'a str, is_own: bool) -> Cow<'a, str> {
-        let longest = self.rule.longest;
+    pub(crate) fn assign(&mut self, id: &'a str, is_own: bool) -> Cow<'a, str> {
+        let longest = self.rule.max_length;
         let first = match (is_own, self.rule.own) {
-            (true, Own::Kept) => Cow::Borrowed(id),
-            (true, Own::BeforeBar) => short(before_bar(id), longest),
-            (false, _) => fitting(before_bar(id), longest),
+            (true, OwnIds::Kept) => Cow::Borrowed(id),
+            (true, OwnIds::BeforeBar) => unless_too_long(before_bar(id), longest),
+            (false, _) => make_valid(before_bar(id), longest),
         };
         let Some(last) = self.taken.get_mut(&first) else {
             self.taken.insert(first.clone(), 1);
             return first;
         };
         // A generated id is no longer the model's own and has to be valid.
-        let stem = fitting(&first, longest).into_owned();
+        let stem = make_valid(&first, longest).into_owned();
         let mut number = *last;
         let name = loop {
             number += 1;
@@ -73,18 +73,18 @@ fn before_bar(id: &str) -> &str {
 }
 
 /// True for letters, digits, `_` and `-` up to the maximum length, which every wire accepts.
-pub(crate) fn is_fitting(id: &str, longest: usize) -> bool {
+pub(crate) fn is_valid(id: &str, longest: usize) -> bool {
     (1..=longest).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
 }
 
 /// Returns the text unchanged, unless it is too long or empty.
-pub(crate) fn short(text: &str, longest: usize) -> Cow<'_, str> {
-    if (1..=longest).contains(&text.len()) { text.into() } else { fitting(text, longest) }
+pub(crate) fn unless_too_long(text: &str, longest: usize) -> Cow<'_, str> {
+    if (1..=longest).contains(&text.len()) { text.into() } else { make_valid(text, longest) }
 }
 
 /// Returns a valid id: the same for equal texts, different for different ones (FNV-1a).
-fn fitting(text: &str, longest: usize) -> Cow<'_, str> {
-    if is_fitting(text, longest) {
+fn make_valid(text: &str, longest: usize) -> Cow<'_, str> {
+    if is_valid(text, longest) {
         return text.into();
     }
     let hash = text
@@ -98,31 +98,31 @@ fn fitting(text: &str, longest: usize) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn given(own: Own, ids: &[(&'static str, bool)]) -> Vec<String> {
-        let mut names = Ids::new(Rule { longest: 20, own });
-        ids.iter().map(|(id, is_own)| names.give(id, *is_own).into_owned()).collect()
+    fn given(own: OwnIds, ids: &[(&'static str, bool)]) -> Vec<String> {
+        let mut names = CallIds::new(CallIdRule { max_length: 20, own });
+        ids.iter().map(|(id, is_own)| names.assign(id, *is_own).into_owned()).collect()
     }
 
     #[test]
     fn of_two_joined_ids_others_get_the_first() {
-        assert_eq!(given(Own::Kept, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b|fc_2"]);
-        assert_eq!(given(Own::BeforeBar, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b"]);
+        assert_eq!(given(OwnIds::Kept, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b|fc_2"]);
+        assert_eq!(given(OwnIds::BeforeBar, &[("call_a|fc_1", false), ("call_b|fc_2", true)]), ["call_a", "call_b"]);
     }
 
     #[test]
     fn no_id_is_given_twice() {
         let twice = [("call_0", true), ("call_0", true), ("call_0|x", false), ("call_0_2", true)];
-        assert_eq!(given(Own::Kept, &twice), ["call_0", "call_0_2", "call_0_3", "call_0_2_2"]);
+        assert_eq!(given(OwnIds::Kept, &twice), ["call_0", "call_0_2", "call_0_3", "call_0_2_2"]);
         let long = [("a-name-of-20-letters", false); 2];
-        assert_eq!(given(Own::Kept, &long), ["a-name-of-20-letters", "a-name-of-20-lette_2"]);
-        let odd = given(Own::Kept, &[("fn.x:0", true); 2]);
-        assert!(odd[0] == "fn.x:0" && is_fitting(&odd[1], 20), "{odd:?}");
+        assert_eq!(given(OwnIds::Kept, &long), ["a-name-of-20-letters", "a-name-of-20-lette_2"]);
+        let odd = given(OwnIds::Kept, &[("fn.x:0", true); 2]);
+        assert!(odd[0] == "fn.x:0" && is_valid(&odd[1], 20), "{odd:?}");
     }
 
     #[test]
     fn what_does_not_fit_becomes_something_that_does() {
-        let ids = given(Own::Kept, &[("", false), ("a b c d e f", false), ("much longer than twenty", false)]);
+        let ids = given(OwnIds::Kept, &[("", false), ("a b c d e f", false), ("much longer than twenty", false)]);
         assert_eq!(ids, ["_cbf29ce484222325", "abc_416486189856f2c6", "muc_7e68eefeaebc6e9d"]);
-        assert!(ids.iter().all(|id| is_fitting(id, 20)));
+        assert!(ids.iter().all(|id| is_valid(id, 20)));
     }
 }

@@ -4,7 +4,7 @@
 //! carries all of them, and differences between servers of one wire are a table. This crate does not depend on config
 //! files, the environment, retries or failover: an error states what happened, and the agent loop decides.
 //!
-//! Start with [`Remote`] and [`Wire`]; then one wire, such as `anthropic`; then `turns` (ordering of the history),
+//! Start with [`RemoteModel`] and [`Wire`]; then one wire, such as `anthropic`; then `turns` (ordering of the history),
 //! [`sse`] (framing), [`quirks`] (differences between servers) and `http` (transport).
 #![warn(missing_docs)]
 
@@ -22,9 +22,9 @@ mod target;
 mod turns;
 mod wire;
 
-pub use http::{Client, Renewed, idle_for, is_self_hosted};
-pub use probe::{PATIENCE, probe};
+pub use http::{HttpClient, RefreshedToken, idle_timeout, is_self_hosted};
+pub use probe::{PROBE_TIMEOUT, probe};
 pub use quirks::Quirks;
 pub use secret::Secret;
-pub use target::{Auth, Target};
-pub use wire::{Reader, Remote, Wire};
+pub use target::{Credentials, ModelTarget};
+pub use wire::{AnswerReader, RemoteModel, Wire};

@@ -10,16 +10,16 @@ pub(crate) use decode::Decoder;
 pub(crate) use encode::encode;
 
 use crate::{
-    Target,
-    wire::{Place, bearer},
+    ModelTarget,
+    wire::{RequestPath, bearer},
 };
 
 /// Returns the request path.
-pub(crate) fn place(_target: &Target) -> Place {
-    Place { path: "responses".to_owned(), query: None }
+pub(crate) fn request_path(_target: &ModelTarget) -> RequestPath {
+    RequestPath { path: "responses".to_owned(), query: None }
 }
 
 /// Returns the authorization header.
-pub(crate) fn headers(target: &Target) -> Vec<(&'static str, String)> {
+pub(crate) fn headers(target: &ModelTarget) -> Vec<(&'static str, String)> {
     bearer(target)
 }

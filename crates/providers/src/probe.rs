@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    Target, Wire,
-    http::{Client, Endpoint},
+    ModelTarget, Wire,
+    http::{Endpoint, HttpClient},
 };
 
 /// Timeout of a probe.
-pub const PATIENCE: Duration = Duration::from_secs(4);
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Result of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Reply {
+enum ProbeReply {
     /// A response in the format of the API.
     Answered,
     /// The path exists and the request was rejected.
@@ -33,56 +33,57 @@ enum Reply {
     Unreached(String),
 }
 
-/// Detects which of [`Wire::PROBED`] a server provides, within [`PATIENCE`]. The target's own API is ignored.
+/// Detects which of [`Wire::PROBED`] a server provides, within [`PROBE_TIMEOUT`]. The target's own API is ignored.
 ///
 /// # Errors
 ///
 /// No API was found, or the result is ambiguous. The message lists each request and its result.
-pub async fn probe(target: &Target, client: &Client) -> Result<Wire, Error> {
+pub async fn probe(target: &ModelTarget, client: &HttpClient) -> Result<Wire, Error> {
     let mut endpoints = Vec::new();
     for wire in Wire::PROBED {
-        endpoints.push(Endpoint::new(client, target, &wire.place(target), &wire.headers(target))?);
+        endpoints.push(Endpoint::new(client, target, &wire.request_path(target), &wire.headers(target))?);
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + PROBE_TIMEOUT;
     let mut asked: FuturesUnordered<_> = Wire::PROBED
         .into_iter()
         .zip(&endpoints)
         .enumerate()
         .map(|(place, (wire, endpoint))| async move {
-            let body = question(wire, &target.spec.model).to_string().into_bytes();
+            let body = probe_request(wire, &target.spec.model).to_string().into_bytes();
             let reply = match timeout_at(until, endpoint.ask_once(body)).await {
                 Ok(Ok((status, kind, text))) => read(wire, status, &kind, &text),
-                Ok(Err(why)) => Reply::Unreached(why),
-                Err(_) => Reply::Silent,
+                Ok(Err(why)) => ProbeReply::Unreached(why),
+                Err(_) => ProbeReply::Silent,
             };
             (place, reply)
         })
         .collect();
-    let mut replies: [Option<Reply>; 3] = [None, None, None];
+    let mut replies: [Option<ProbeReply>; 3] = [None, None, None];
     while let Some((place, reply)) = asked.next().await {
         replies[place] = Some(reply);
         // The first API with a response is the result, once those before it have responded as well.
-        let first = replies.iter().position(|reply| reply.is_none() || *reply == Some(Reply::Answered));
+        let first = replies.iter().position(|reply| reply.is_none() || *reply == Some(ProbeReply::Answered));
         if let Some(first) = first.filter(|first| replies[*first].is_some()) {
             return Ok(Wire::PROBED[first]);
         }
     }
-    let replies = replies.map(|reply| reply.unwrap_or(Reply::Silent));
-    judge(&replies).map_err(|kind| {
-        let told: Vec<_> = endpoints.iter().zip(&replies).map(|(endpoint, reply)| tell(endpoint, reply)).collect();
-        let slash = if target.base_url.contains("/v1") { "" } else { " (many servers want /v1 at the end of baseUrl)" };
+    let replies = replies.map(|reply| reply.unwrap_or(ProbeReply::Silent));
+    detect(&replies).map_err(|kind| {
+        let told: Vec<_> = endpoints.iter().zip(&replies).map(|(endpoint, reply)| describe(endpoint, reply)).collect();
+        let slash =
+            if target.base_url.contains("/v1") { "" } else { " (many servers require /v1 at the end of baseUrl)" };
         let status = replies.iter().find_map(|reply| match reply {
-            Reply::Refused(status) | Reply::Absent(status) => Some(*status),
-            Reply::Answered | Reply::Silent | Reply::Unreached(_) => None,
+            ProbeReply::Refused(status) | ProbeReply::Absent(status) => Some(*status),
+            ProbeReply::Answered | ProbeReply::Silent | ProbeReply::Unreached(_) => None,
         });
         let message = format!("no known API was found: {}{slash}", told.join(", "));
         let error = Error { status, ..Error::new(kind, message) };
-        endpoints.first().map_or_else(|| error.clone(), |endpoint| endpoint.named(error.clone()))
+        endpoints.first().map_or_else(|| error.clone(), |endpoint| endpoint.with_context(error.clone()))
     })
 }
 
 /// Returns a minimal request of an API.
-fn question(wire: Wire, model: &str) -> Value {
+fn probe_request(wire: Wire, model: &str) -> Value {
     let messages = json!([{"role": "user", "content": "ping"}]);
     match wire {
         Wire::OpenAiResponses => json!({"model": model, "input": "ping", "max_output_tokens": 16, "store": false}),
@@ -93,15 +94,15 @@ fn question(wire: Wire, model: &str) -> Value {
 }
 
 /// Interprets a response.
-fn read(wire: Wire, status: u16, kind: &str, body: &str) -> Reply {
+fn read(wire: Wire, status: u16, kind: &str, body: &str) -> ProbeReply {
     let json: Value = serde_json::from_str(body).unwrap_or_default();
     match status {
-        200..=299 if kind.starts_with("text/event-stream") || is_answer(wire, &json) => Reply::Answered,
+        200..=299 if kind.starts_with("text/event-stream") || is_answer(wire, &json) => ProbeReply::Answered,
         // Some servers respond to unknown paths with a success status.
-        200..=399 | 405 | 501 => Reply::Absent(status),
-        404 if body.to_lowercase().contains("model") => Reply::Refused(status),
-        404 => Reply::Absent(status),
-        _ => Reply::Refused(status),
+        200..=399 | 405 | 501 => ProbeReply::Absent(status),
+        404 if body.to_lowercase().contains("model") => ProbeReply::Refused(status),
+        404 => ProbeReply::Absent(status),
+        _ => ProbeReply::Refused(status),
     }
 }
 
@@ -115,16 +116,16 @@ fn is_answer(wire: Wire, json: &Value) -> bool {
 }
 
 /// Returns the API indicated by the responses to all of [`Wire::PROBED`], or the kind of failure.
-fn judge(replies: &[Reply; 3]) -> Result<Wire, ErrorKind> {
+fn detect(replies: &[ProbeReply; 3]) -> Result<Wire, ErrorKind> {
     let all = || Wire::PROBED.into_iter().zip(replies);
     let statuses: Vec<u16> = replies
         .iter()
         .filter_map(|reply| match reply {
-            Reply::Refused(status) => Some(*status),
-            Reply::Answered | Reply::Absent(_) | Reply::Silent | Reply::Unreached(_) => None,
+            ProbeReply::Refused(status) => Some(*status),
+            ProbeReply::Answered | ProbeReply::Absent(_) | ProbeReply::Silent | ProbeReply::Unreached(_) => None,
         })
         .collect();
-    if let Some((wire, _)) = all().find(|(_, reply)| **reply == Reply::Answered) {
+    if let Some((wire, _)) = all().find(|(_, reply)| **reply == ProbeReply::Answered) {
         return Ok(wire);
     }
     // A server that rejects everything alike may not have looked at the path.
@@ -135,25 +136,25 @@ fn judge(replies: &[Reply; 3]) -> Result<Wire, ErrorKind> {
     {
         return Err(if *first < 500 { ErrorKind::Auth } else { ErrorKind::Misconfigured });
     }
-    if let Some((wire, _)) = all().find(|(_, reply)| matches!(reply, Reply::Refused(_))) {
+    if let Some((wire, _)) = all().find(|(_, reply)| matches!(reply, ProbeReply::Refused(_))) {
         return Ok(wire);
     }
     // Loading a model takes time, a missing path does not.
-    let silent: Vec<_> = all().filter(|(_, reply)| **reply == Reply::Silent).map(|(wire, _)| wire).collect();
-    let are_others_absent = replies.iter().filter(|reply| matches!(reply, Reply::Absent(_))).count() == 2;
+    let silent: Vec<_> = all().filter(|(_, reply)| **reply == ProbeReply::Silent).map(|(wire, _)| wire).collect();
+    let are_others_absent = replies.iter().filter(|reply| matches!(reply, ProbeReply::Absent(_))).count() == 2;
     match silent.as_slice() {
         [wire] if are_others_absent => Ok(*wire),
         _ => Err(ErrorKind::Misconfigured),
     }
 }
 
-fn tell(endpoint: &Endpoint, reply: &Reply) -> String {
-    let url = endpoint.shown();
+fn describe(endpoint: &Endpoint, reply: &ProbeReply) -> String {
+    let url = endpoint.url_without_secrets();
     match reply {
-        Reply::Answered => format!("POST {url} answered"),
-        Reply::Refused(status) | Reply::Absent(status) => format!("POST {url} answered HTTP {status}"),
-        Reply::Silent => format!("POST {url} did not answer within {} s", PATIENCE.as_secs()),
-        Reply::Unreached(why) => format!("POST {url} failed ({why})"),
+        ProbeReply::Answered => format!("POST {url} answered"),
+        ProbeReply::Refused(status) | ProbeReply::Absent(status) => format!("POST {url} answered HTTP {status}"),
+        ProbeReply::Silent => format!("POST {url} did not answer within {} s", PROBE_TIMEOUT.as_secs()),
+        ProbeReply::Unreached(why) => format!("POST {url} failed ({why})"),
     }
 }
 
@@ -167,23 +168,25 @@ mod tests {
     #[test]
     fn an_answer_is_known_by_its_form() {
         let json = "application/json";
-        assert_eq!(read(CHAT, 200, json, r#"{"choices": []}"#), Reply::Answered);
-        assert_eq!(read(CHAT, 200, "text/event-stream; charset=utf-8", ""), Reply::Answered);
-        assert_eq!(read(CHAT, 200, json, r#"{"error": "Unexpected endpoint or method"}"#), Reply::Absent(200));
-        assert_eq!(read(MESSAGES, 200, json, r#"{"choices": []}"#), Reply::Absent(200));
-        assert_eq!(read(CHAT, 404, json, r#"{"error": "model m not found"}"#), Reply::Refused(404));
-        for (status, reply) in [(404, Reply::Absent(404)), (405, Reply::Absent(405)), (302, Reply::Absent(302))] {
+        assert_eq!(read(CHAT, 200, json, r#"{"choices": []}"#), ProbeReply::Answered);
+        assert_eq!(read(CHAT, 200, "text/event-stream; charset=utf-8", ""), ProbeReply::Answered);
+        assert_eq!(read(CHAT, 200, json, r#"{"error": "Unexpected endpoint or method"}"#), ProbeReply::Absent(200));
+        assert_eq!(read(MESSAGES, 200, json, r#"{"choices": []}"#), ProbeReply::Absent(200));
+        assert_eq!(read(CHAT, 404, json, r#"{"error": "model m not found"}"#), ProbeReply::Refused(404));
+        for (status, reply) in
+            [(404, ProbeReply::Absent(404)), (405, ProbeReply::Absent(405)), (302, ProbeReply::Absent(302))]
+        {
             assert_eq!(read(CHAT, status, "text/html", "<html>"), reply);
         }
         for status in [400, 401, 422, 429, 500, 503] {
-            assert_eq!(read(CHAT, status, json, "{}"), Reply::Refused(status));
+            assert_eq!(read(CHAT, status, json, "{}"), ProbeReply::Refused(status));
         }
     }
 
     #[test]
     fn what_cannot_be_told_apart_is_not_guessed() {
-        use Reply::{Absent, Answered, Refused, Silent};
-        let unreached = || Reply::Unreached("refused".to_owned());
+        use ProbeReply::{Absent, Answered, Refused, Silent};
+        let unreached = || ProbeReply::Unreached("refused".to_owned());
         for (replies, finding) in [
             ([Answered, Answered, Answered], Ok(CHAT)),
             ([Absent(404), Absent(404), Answered], Ok(MESSAGES)),
@@ -198,7 +201,7 @@ mod tests {
             ([Absent(404), Absent(404), Absent(404)], Err(ErrorKind::Misconfigured)),
             ([unreached(), unreached(), unreached()], Err(ErrorKind::Misconfigured)),
         ] {
-            assert_eq!(judge(&replies), finding, "{replies:?}");
+            assert_eq!(detect(&replies), finding, "{replies:?}");
         }
     }
 }

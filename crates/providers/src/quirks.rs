@@ -6,11 +6,11 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quirks {
     /// Field that limits the output.
-    pub limit: Limit,
+    pub limit: LimitField,
     /// True if the system prompt of a reasoning model is sent as `developer`.
     pub developer_role: bool,
     /// How reasoning is requested.
-    pub effort: Effort,
+    pub effort: EffortFormat,
     /// True if it accepts its reasoning back.
     pub replays_reasoning: bool,
     /// True if token usage of a stream must be requested.
@@ -29,7 +29,7 @@ pub struct Quirks {
 
 /// Field that limits the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum LimitField {
     /// The old name, accepted by all servers except OpenAI's newer models.
     MaxTokens,
     /// OpenAI's new name.
@@ -38,9 +38,9 @@ pub enum Limit {
 
 /// How reasoning is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effort {
+pub enum EffortFormat {
     /// It cannot be controlled.
-    Unasked,
+    Uncontrolled,
     /// `reasoning_effort: "low"`.
     Plain,
     /// `reasoning: {effort: "low"}`.
@@ -69,10 +69,10 @@ pub struct Provider {
 }
 
 /// Settings that most servers accept.
-const USUAL: Quirks = Quirks {
-    limit: Limit::MaxTokens,
+const DEFAULT_QUIRKS: Quirks = Quirks {
+    limit: LimitField::MaxTokens,
     developer_role: false,
-    effort: Effort::Plain,
+    effort: EffortFormat::Plain,
     replays_reasoning: true,
     asks_for_usage: true,
     store: false,
@@ -83,12 +83,12 @@ const USUAL: Quirks = Quirks {
 };
 
 const OPENAI: Quirks = Quirks {
-    limit: Limit::MaxCompletionTokens,
+    limit: LimitField::MaxCompletionTokens,
     developer_role: true,
     replays_reasoning: false,
     store: true,
     cache_key: true,
-    ..USUAL
+    ..DEFAULT_QUIRKS
 };
 
 /// All known providers. If the environment has several keys, the first provider is used.
@@ -110,47 +110,47 @@ pub const PROVIDERS: &[Provider] = &[
         &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
     ),
     Provider {
-        quirks: Quirks { effort: Effort::Nested, cache_marks: true, ..USUAL },
+        quirks: Quirks { effort: EffortFormat::Nested, cache_marks: true, ..DEFAULT_QUIRKS },
         ..chat("openrouter", "https://openrouter.ai/api/v1", &["OPENROUTER_API_KEY"])
     },
     Provider {
-        quirks: Quirks { effort: Effort::Unasked, ..USUAL },
+        quirks: Quirks { effort: EffortFormat::Uncontrolled, ..DEFAULT_QUIRKS },
         ..chat("xai", "https://api.x.ai/v1", &["XAI_API_KEY"])
     },
     Provider {
         quirks: Quirks {
-            effort: Effort::Unasked,
+            effort: EffortFormat::Uncontrolled,
             replays_reasoning: false,
             asks_for_usage: false,
             strict_results: true,
-            ..USUAL
+            ..DEFAULT_QUIRKS
         },
         ..chat("mistral", "https://api.mistral.ai/v1", &["MISTRAL_API_KEY"])
     },
     Provider {
-        quirks: Quirks { limit: Limit::MaxCompletionTokens, ..USUAL },
+        quirks: Quirks { limit: LimitField::MaxCompletionTokens, ..DEFAULT_QUIRKS },
         ..chat("groq", "https://api.groq.com/openai/v1", &["GROQ_API_KEY"])
     },
     Provider {
         // It rejects `tool_choice` while reasoning.
-        quirks: Quirks { effort: Effort::Switch, tool_choice: false, ..USUAL },
+        quirks: Quirks { effort: EffortFormat::Switch, tool_choice: false, ..DEFAULT_QUIRKS },
         ..chat("deepseek", "https://api.deepseek.com/v1", &["DEEPSEEK_API_KEY"])
     },
     local("ollama", "http://127.0.0.1:11434/v1", &["OLLAMA_API_KEY"]),
     local("lmstudio", "http://127.0.0.1:1234/v1", &["LMSTUDIO_API_KEY"]),
     Provider {
         // Some versions reject `tool_choice`, and others then write calls as text.
-        quirks: Quirks { tool_choice: false, ..USUAL },
+        quirks: Quirks { tool_choice: false, ..DEFAULT_QUIRKS },
         ..local("vllm", "http://127.0.0.1:8000/v1", &["VLLM_API_KEY"])
     },
     Provider {
-        quirks: Quirks { effort: Effort::Template, ..USUAL },
+        quirks: Quirks { effort: EffortFormat::Template, ..DEFAULT_QUIRKS },
         ..local("llamacpp", "http://127.0.0.1:8080/v1", &["LLAMA_API_KEY"])
     },
 ];
 
 const fn cloud(id: &'static str, base_url: &'static str, api: &'static str, env: &'static [&'static str]) -> Provider {
-    Provider { id, base_url, api, env, is_local: false, quirks: USUAL }
+    Provider { id, base_url, api, env, is_local: false, quirks: DEFAULT_QUIRKS }
 }
 
 const fn chat(id: &'static str, base_url: &'static str, env: &'static [&'static str]) -> Provider {
@@ -171,7 +171,7 @@ pub fn provider(id: &str) -> Option<&'static Provider> {
 pub fn of(id: &str, base_url: &str) -> Quirks {
     let cloud = PROVIDERS.iter().filter(|provider| !provider.is_local);
     let by_host = cloud.into_iter().find(|provider| host(provider.base_url) == host(base_url));
-    by_host.or_else(|| provider(id)).map_or(USUAL, |provider| provider.quirks)
+    by_host.or_else(|| provider(id)).map_or(DEFAULT_QUIRKS, |provider| provider.quirks)
 }
 
 fn host(url: &str) -> &str {
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn a_server_is_known_by_its_host_and_then_by_its_name() {
         let limit = |id: &str, base_url: &str| of(id, base_url).limit;
-        assert_eq!(limit("mine", "https://api.openai.com/v1"), Limit::MaxCompletionTokens);
-        assert_eq!(limit("openai", "http://127.0.0.1:9/v1"), Limit::MaxCompletionTokens);
-        assert_eq!(limit("openai", "https://openrouter.ai/api/v1"), Limit::MaxTokens);
-        assert_eq!(limit("mine", "https://api.openai.com.example/v1"), Limit::MaxTokens);
+        assert_eq!(limit("mine", "https://api.openai.com/v1"), LimitField::MaxCompletionTokens);
+        assert_eq!(limit("openai", "http://127.0.0.1:9/v1"), LimitField::MaxCompletionTokens);
+        assert_eq!(limit("openai", "https://openrouter.ai/api/v1"), LimitField::MaxTokens);
+        assert_eq!(limit("mine", "https://api.openai.com.example/v1"), LimitField::MaxTokens);
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn every_provider_can_be_asked() {
         for provider in PROVIDERS {
-            assert!(Wire::named(provider.api).is_some(), "{provider:?}");
+            assert!(Wire::from_api(provider.api).is_some(), "{provider:?}");
             assert_eq!(is_self_hosted(provider.base_url), provider.is_local, "{provider:?}");
             assert!(!provider.env.is_empty(), "{provider:?}");
         }

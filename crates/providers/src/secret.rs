@@ -7,7 +7,7 @@ const EXCERPT: usize = 600;
 
 /// Minimum length of a secret; a shorter value is a placeholder such as `none`, and redacting it would only garble the
 /// text.
-const SHORTEST: usize = 8;
+const MIN_LENGTH: usize = 8;
 
 /// A string that is never shown in logs, errors or debug output.
 #[derive(Clone, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) fn redacted<'a>(text: &str, secrets: impl IntoIterator<Item = &'a Sec
     let mut text = text.to_owned();
     for secret in secrets {
         let secret = secret.expose().trim();
-        if secret.len() >= SHORTEST {
+        if secret.len() >= MIN_LENGTH {
             text = text.replace(secret, "…");
         }
     }

@@ -17,7 +17,7 @@ pub struct Frame {
 
 /// An event exceeds the maximum size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event is larger than {} MiB", LIMIT / 1024 / 1024)]
+#[error("an event of the stream is larger than {} MiB", LIMIT / 1024 / 1024)]
 pub struct TooLarge;
 
 /// Parser state.

@@ -5,34 +5,34 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use homard_model::{Request, Spec};
+use homard_model::{ModelSpec, Request};
 use homard_proto::message::{Assistant, Block, Content, ImageBlock, Message, StopReason, ToolCall, ToolResult, User};
 use serde_json::Value;
 
-use crate::ids::{Ids, Rule};
+use crate::ids::{CallIdRule, CallIds};
 
 /// Placeholder for an image that the model does not accept. Some wires append it directly to other text.
-const UNSEEN: &str = "\n(an image was left out: this model reads only text)";
+const IMAGE_PLACEHOLDER: &str = "\n(an image was left out: this model reads only text)";
 
 /// One step of a conversation.
-pub(crate) enum Turn<'a> {
+pub(crate) enum ConversationStep<'a> {
     /// A user message.
     User(&'a User),
     /// An assistant message, with the results of its calls.
-    Answer(Exchange<'a>),
+    Answer(AssistantExchange<'a>),
 }
 
 /// An assistant message, with the results of its calls.
-pub(crate) struct Exchange<'a> {
-    pub(crate) said: &'a Assistant,
+pub(crate) struct AssistantExchange<'a> {
+    pub(crate) message: &'a Assistant,
     /// True if the requested model wrote it: only then does it accept its reasoning and signatures back.
     pub(crate) is_own: bool,
     /// Calls in order.
-    pub(crate) calls: Vec<Called<'a>>,
+    pub(crate) calls: Vec<CallWithResult<'a>>,
 }
 
 /// A call and its result.
-pub(crate) struct Called<'a> {
+pub(crate) struct CallWithResult<'a> {
     pub(crate) call: &'a ToolCall,
     /// Id that links it to its result; unique in the request.
     pub(crate) id: Cow<'a, str>,
@@ -40,7 +40,7 @@ pub(crate) struct Called<'a> {
     pub(crate) result: Option<&'a ToolResult>,
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> AssistantExchange<'a> {
     /// Returns the id under which a call of this message is sent.
     pub(crate) fn id_of(&self, call: &ToolCall) -> Cow<'a, str> {
         let known = self.calls.iter().find(|called| std::ptr::eq(called.call, call));
@@ -50,12 +50,12 @@ impl<'a> Exchange<'a> {
 
 /// A part of a user message or tool result.
 #[derive(Clone, Copy)]
-pub(crate) enum Shown<'a> {
+pub(crate) enum ContentPart<'a> {
     Text(&'a str),
     Image(&'a ImageBlock),
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ContentPart<'a> {
     /// Returns its text; empty for an image.
     pub(crate) fn text(&self) -> &'a str {
         match self {
@@ -76,19 +76,26 @@ impl<'a> Shown<'a> {
 ///
 /// Incomplete assistant messages are dropped: they never finished, and their calls were never run. A result is sent
 /// with its call, or not at all. Messages of other roles are dropped.
-pub(crate) fn turns<'a>(spec: &Spec, request: &'a Request, rule: Rule) -> Vec<Turn<'a>> {
+pub(crate) fn conversation_steps<'a>(
+    spec: &ModelSpec,
+    request: &'a Request,
+    rule: CallIdRule,
+) -> Vec<ConversationStep<'a>> {
     let messages = &request.messages;
-    let mut ids = Ids::new(rule);
+    let mut ids = CallIds::new(rule);
     let turn = |(at, message): (usize, &'a Arc<Message>)| match &**message {
-        Message::User(user) => Some(Turn::User(user)),
+        Message::User(user) => Some(ConversationStep::User(user)),
         Message::Assistant(said) => match said.stop_reason {
             StopReason::Error | StopReason::Aborted => None,
             StopReason::Stop | StopReason::Length | StopReason::ToolUse => {
                 let is_own = spec.wrote(said);
-                let called =
-                    |(call, result): (&'a ToolCall, _)| Called { call, id: ids.give(&call.id, is_own), result };
+                let called = |(call, result): (&'a ToolCall, _)| CallWithResult {
+                    call,
+                    id: ids.assign(&call.id, is_own),
+                    result,
+                };
                 let calls = paired(said, &messages[at + 1..]).into_iter().map(called).collect();
-                Some(Turn::Answer(Exchange { said, is_own, calls }))
+                Some(ConversationStep::Answer(AssistantExchange { message: said, is_own, calls }))
             }
         },
         Message::ToolResult(_) | Message::Other(_) => None,
@@ -114,30 +121,30 @@ fn paired<'a>(said: &'a Assistant, later: &'a [Arc<Message>]) -> Vec<(&'a ToolCa
 }
 
 /// Returns the parts of a user message: non-empty texts, and images.
-pub(crate) fn shown_by<'a>(user: &'a User, spec: &Spec) -> Vec<Shown<'a>> {
+pub(crate) fn user_parts<'a>(user: &'a User, spec: &ModelSpec) -> Vec<ContentPart<'a>> {
     match &user.content {
         Content::Text(text) if text.is_empty() => Vec::new(),
-        Content::Text(text) => vec![Shown::Text(text)],
-        Content::Blocks(blocks) => shown(blocks, spec),
+        Content::Text(text) => vec![ContentPart::Text(text)],
+        Content::Blocks(blocks) => content_parts(blocks, spec),
     }
 }
 
 /// Returns the parts of blocks: non-empty texts, and images, or a placeholder if the model does not accept images.
-pub(crate) fn shown<'a>(blocks: &'a [Block], spec: &Spec) -> Vec<Shown<'a>> {
+pub(crate) fn content_parts<'a>(blocks: &'a [Block], spec: &ModelSpec) -> Vec<ContentPart<'a>> {
     let piece = |block: &'a Block| match block {
-        Block::Text(block) => (!block.text.is_empty()).then_some(Shown::Text(&block.text)),
-        Block::Image(image) if spec.sees => Some(Shown::Image(image)),
-        Block::Image(_) => Some(Shown::Text(UNSEEN)),
+        Block::Text(block) => (!block.text.is_empty()).then_some(ContentPart::Text(&block.text)),
+        Block::Image(image) if spec.accepts_images => Some(ContentPart::Image(image)),
+        Block::Image(_) => Some(ContentPart::Text(IMAGE_PLACEHOLDER)),
         Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => None,
     };
     blocks.iter().filter_map(piece).collect()
 }
 
 /// Returns the content of a tool result; never empty, because no wire accepts an empty one.
-pub(crate) fn answered<'a>(result: Option<&'a ToolResult>, spec: &Spec) -> Vec<Shown<'a>> {
-    let Some(result) = result else { return vec![Shown::Text("(no result: the call was interrupted)")] };
-    let pieces = shown(&result.content, spec);
-    if pieces.is_empty() { vec![Shown::Text("(no output)")] } else { pieces }
+pub(crate) fn result_parts<'a>(result: Option<&'a ToolResult>, spec: &ModelSpec) -> Vec<ContentPart<'a>> {
+    let Some(result) = result else { return vec![ContentPart::Text("(no result: the call was interrupted)")] };
+    let pieces = content_parts(&result.content, spec);
+    if pieces.is_empty() { vec![ContentPart::Text("(no output)")] } else { pieces }
 }
 
 /// Returns a call's arguments. Servers require an object, so anything else is replaced by an empty one.

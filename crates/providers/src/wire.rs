@@ -1,13 +1,13 @@
 //! The wires, and the model client that uses all of them.
 
 use homard_model::{
-    Error, ErrorKind, Event, EventStream, Model, Request, Spec,
+    Error, ErrorKind, EventStream, Model, ModelEvent, ModelSpec, Request,
     classify::{EXCERPT, classify},
 };
 
 use crate::{
-    Target, anthropic, google,
-    http::{self, Client, Endpoint},
+    ModelTarget, anthropic, google,
+    http::{self, Endpoint, HttpClient},
     openai_chat, openai_responses,
     sse::{Frame, Parser},
 };
@@ -30,7 +30,7 @@ pub enum Wire {
 
 /// Path of a wire's requests below the base URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RequestPath {
     /// Path segments, separated by `/`.
     pub(crate) path: String,
     pub(crate) query: Option<&'static str>,
@@ -45,7 +45,7 @@ impl Wire {
         [Self::AnthropicMessages, Self::OpenAiCompletions, Self::OpenAiResponses, Self::GoogleGenerativeAi];
 
     /// Finds a wire by its name in a config.
-    pub fn named(api: &str) -> Option<Self> {
+    pub fn from_api(api: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|wire| wire.api() == api)
     }
 
@@ -60,7 +60,7 @@ impl Wire {
     }
 
     /// Encodes a request body.
-    pub fn encode(self, target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
+    pub fn encode(self, target: &ModelTarget, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
         match self {
             Self::AnthropicMessages => anthropic::encode(target, request),
             Self::OpenAiCompletions => openai_chat::encode(target, request),
@@ -70,8 +70,8 @@ impl Wire {
     }
 
     /// Returns a reader of response bodies.
-    pub fn reader(self) -> Reader {
-        Reader::new(match self {
+    pub fn reader(self) -> AnswerReader {
+        AnswerReader::new(match self {
             Self::AnthropicMessages => Box::new(anthropic::Decoder::default()),
             Self::OpenAiCompletions => Box::new(openai_chat::Decoder::default()),
             Self::OpenAiResponses => Box::new(openai_responses::Decoder::default()),
@@ -79,18 +79,18 @@ impl Wire {
         })
     }
 
-    pub(crate) fn place(self, target: &Target) -> Place {
+    pub(crate) fn request_path(self, target: &ModelTarget) -> RequestPath {
         match self {
-            Self::AnthropicMessages => anthropic::place(target),
-            Self::OpenAiCompletions => Place { path: "chat/completions".to_owned(), query: None },
-            Self::OpenAiResponses => openai_responses::place(target),
-            Self::GoogleGenerativeAi => google::place(target),
+            Self::AnthropicMessages => anthropic::request_path(target),
+            Self::OpenAiCompletions => RequestPath { path: "chat/completions".to_owned(), query: None },
+            Self::OpenAiResponses => openai_responses::request_path(target),
+            Self::GoogleGenerativeAi => google::request_path(target),
         }
     }
 
     /// Returns the authorization headers and those that the wire requires in addition. The target's own headers
     /// override them.
-    pub(crate) fn headers(self, target: &Target) -> Vec<(&'static str, String)> {
+    pub(crate) fn headers(self, target: &ModelTarget) -> Vec<(&'static str, String)> {
         match self {
             Self::AnthropicMessages => anthropic::headers(target),
             Self::OpenAiCompletions => bearer(target),
@@ -101,58 +101,58 @@ impl Wire {
 }
 
 /// Returns a bearer token header, which most servers use.
-pub(crate) fn bearer(target: &Target) -> Vec<(&'static str, String)> {
+pub(crate) fn bearer(target: &ModelTarget) -> Vec<(&'static str, String)> {
     let secret = target.auth.iter().map(|auth| auth.secret().expose().trim());
     secret.map(|secret| ("authorization", format!("Bearer {secret}"))).collect()
 }
 
 /// A model behind an HTTP endpoint.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteModel {
     wire: Wire,
-    target: Target,
+    target: ModelTarget,
     endpoint: Endpoint,
 }
 
-impl Remote {
+impl RemoteModel {
     /// Creates a model that uses `client`. Fails for an unknown wire, or an invalid URL or header.
-    pub fn new(target: Target, client: &Client) -> Result<Self, Error> {
-        let Some(wire) = Wire::named(&target.spec.api) else {
-            let Spec { provider, api, .. } = &target.spec;
+    pub fn new(target: ModelTarget, client: &HttpClient) -> Result<Self, Error> {
+        let Some(wire) = Wire::from_api(&target.spec.api) else {
+            let ModelSpec { provider, api, .. } = &target.spec;
             let known = Wire::ALL.map(Wire::api).join(", ");
-            let message = format!("provider {provider} wants api \"{api}\", which is not spoken; known are {known}");
+            let message = format!("provider {provider} has the unsupported api \"{api}\"; supported are {known}");
             return Err(Error::new(ErrorKind::Rejected, message));
         };
-        let endpoint = Endpoint::new(client, &target, &wire.place(&target), &wire.headers(&target))?;
+        let endpoint = Endpoint::new(client, &target, &wire.request_path(&target), &wire.headers(&target))?;
         Ok(Self { wire, target, endpoint })
     }
 }
 
-impl Model for Remote {
-    fn spec(&self) -> &Spec {
+impl Model for RemoteModel {
+    fn spec(&self) -> &ModelSpec {
         &self.target.spec
     }
 
     fn stream(&self, request: Request) -> EventStream {
-        http::ask(self.endpoint.clone(), self.wire.encode(&self.target, &request), self.wire.reader())
+        http::send(self.endpoint.clone(), self.wire.encode(&self.target, &request), self.wire.reader())
     }
 }
 
 /// Decoder of a wire: takes events of the stream and returns events of the answer.
 ///
-/// It may continue after [`Event::Done`] or [`Event::Failed`]; later output is ignored.
+/// It may continue after [`ModelEvent::Done`] or [`ModelEvent::Failed`]; later output is ignored.
 pub(crate) trait Decode: Send {
     /// Decodes one event of the stream.
-    fn push(&mut self, frame: &Frame, events: &mut Vec<Event>);
+    fn push(&mut self, frame: &Frame, events: &mut Vec<ModelEvent>);
 
     /// Returns the final event if the stream ended without one: `Done` if the answer was complete, else `Failed`.
-    fn finish(&mut self) -> Event;
+    fn finish(&mut self) -> ModelEvent;
 }
 
 /// Reader of a response body. Pure: takes bytes, split anywhere, and returns events of the answer.
 ///
-/// It returns [`Event::Done`] or [`Event::Failed`] exactly once, and nothing after it.
-pub struct Reader {
+/// It returns [`ModelEvent::Done`] or [`ModelEvent::Failed`] exactly once, and nothing after it.
+pub struct AnswerReader {
     parser: Parser,
     decoder: Box<dyn Decode>,
     /// Beginning of a body in which no event was found yet.
@@ -160,19 +160,19 @@ pub struct Reader {
     ended: bool,
 }
 
-impl std::fmt::Debug for Reader {
+impl std::fmt::Debug for AnswerReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("AnswerReader").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
-impl Reader {
+impl AnswerReader {
     fn new(decoder: Box<dyn Decode>) -> Self {
         Self { parser: Parser::default(), decoder, head: Some(Vec::new()), ended: false }
     }
 
     /// Processes the next bytes.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<ModelEvent> {
         let mut events = Vec::new();
         if self.ended {
             return events;
@@ -197,24 +197,24 @@ impl Reader {
             }
             Err(error) => {
                 self.ended = true;
-                events.push(Event::Failed(Error::new(ErrorKind::Malformed, error.to_string())));
+                events.push(ModelEvent::Failed(Error::new(ErrorKind::Malformed, error.to_string())));
             }
         }
         events
     }
 
-    /// Ends the body. Returns `None` if the answer had ended before.
-    pub fn finish(&mut self) -> Option<Event> {
+    /// Ends the body. Returns the final event, `Done` or `Failed`; `None` if it was returned before.
+    pub fn finish(&mut self) -> Option<ModelEvent> {
         if self.ended {
             return None;
         }
         self.ended = true;
         let head = self.head.take().unwrap_or_default();
         let head = String::from_utf8_lossy(&head);
-        Some(Event::Failed(match serde_json::from_str::<serde_json::Value>(&head) {
+        Some(ModelEvent::Failed(match serde_json::from_str::<serde_json::Value>(&head) {
             // Some servers announce a stream and then send an error as plain JSON; Google wraps it in a list.
             Ok(json) if json.get(0).unwrap_or(&json).get("error").is_some() => classify(None, &[], &head),
-            _ if is_other(&head) => Error {
+            _ if is_not_a_stream(&head) => Error {
                 excerpt: excerpt(&head),
                 ..Error::new(ErrorKind::Malformed, "the answer is not an event stream")
             },
@@ -224,7 +224,7 @@ impl Reader {
 }
 
 /// True if a body without any event was never meant to be a stream.
-fn is_other(head: &str) -> bool {
+fn is_not_a_stream(head: &str) -> bool {
     let line = head.trim_start_matches('\u{feff}').trim_start().lines().next().unwrap_or_default();
     !line.is_empty() && !["data", "event", "id", "retry", ""].contains(&line.split(':').next().unwrap_or_default())
 }
@@ -233,20 +233,24 @@ fn excerpt(text: &str) -> String {
     text.chars().take(EXCERPT).collect()
 }
 
-fn is_last(event: &Event) -> bool {
+fn is_last(event: &ModelEvent) -> bool {
     match event {
-        Event::Done(_) | Event::Failed(_) => true,
-        Event::Text(_) | Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Alive => false,
+        ModelEvent::Done(_) | ModelEvent::Failed(_) => true,
+        ModelEvent::Text(_)
+        | ModelEvent::Thinking(_)
+        | ModelEvent::Call(_)
+        | ModelEvent::Signature(_)
+        | ModelEvent::Heartbeat => false,
     }
 }
 
 /// Returns the event for an answer that ended prematurely.
-pub(crate) fn broken_off() -> Event {
-    Event::Failed(Error::new(ErrorKind::Truncated, "the answer broke off before its end"))
+pub(crate) fn truncated_event() -> ModelEvent {
+    ModelEvent::Failed(Error::new(ErrorKind::Truncated, "the answer ended prematurely"))
 }
 
 /// Returns the event for a stream event that cannot be parsed.
-pub(crate) fn malformed(frame: &Frame, error: &serde_json::Error) -> Event {
-    let message = format!("an event of the stream is not what it should be ({error})");
-    Event::Failed(Error { excerpt: excerpt(&frame.data), ..Error::new(ErrorKind::Malformed, message) })
+pub(crate) fn malformed_event(frame: &Frame, error: &serde_json::Error) -> ModelEvent {
+    let message = format!("an event of the stream is not valid ({error})");
+    ModelEvent::Failed(Error { excerpt: excerpt(&frame.data), ..Error::new(ErrorKind::Malformed, message) })
 }

@@ -10,7 +10,7 @@ mod oracle;
 use std::{path::Path, time::Duration};
 
 use case::{Case, Outcome, compare};
-use homard_model::{Answer, Event, classify::classify};
+use homard_model::{ModelAnswer, ModelEvent, classify::classify};
 use homard_providers::Wire;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ fn a_damaged_stream_ends_exactly_once(path: &Path) -> Outcome {
         assert!(start.elapsed() < PATIENCE, "seed {seed} took {:?}", start.elapsed());
         let ends = events.iter().filter(|event| is_last(event)).count();
         assert!(ends == 1 && events.last().is_some_and(is_last), "seed {seed}: {events:?}");
-        if let Some(Event::Done(_)) = events.last() {
+        if let Some(ModelEvent::Done(_)) = events.last() {
             assert_eq!(oracle::silent_success(case.wire, &damaged), None, "seed {seed}: {events:?}");
         }
     }
@@ -74,28 +74,28 @@ fn a_cut_stream_is_not_taken_for_whole(path: &Path) -> Outcome {
     let line_ends = (0..bytes.len()).filter(|at| matches!(bytes[*at], b'\n' | b'\r'));
     for end in line_ends {
         let events = read(case.wire, [&bytes[..end]]);
-        let is_good = matches!(events.last(), Some(Event::Done(_)));
+        let is_good = matches!(events.last(), Some(ModelEvent::Done(_)));
         assert!(!is_good || said(&events) == said(&whole), "cut at {end}, this is taken for all of it: {events:?}");
     }
     Ok(())
 }
 
 /// Returns the events without the final one and heartbeats.
-fn said(events: &[Event]) -> Vec<&Event> {
-    events.iter().filter(|event| !is_last(event) && **event != Event::Alive).collect()
+fn said(events: &[ModelEvent]) -> Vec<&ModelEvent> {
+    events.iter().filter(|event| !is_last(event) && **event != ModelEvent::Heartbeat).collect()
 }
 
 fn an_answer_is_given_back(path: &Path) -> Outcome {
     let case = Case::at(path)?;
-    let mut answer = Answer::default();
+    let mut answer = ModelAnswer::default();
     for event in read(case.wire, [case.bytes("stream.sse")?.as_slice()]) {
         match event {
-            Event::Text(delta) => answer.text(&delta),
-            Event::Thinking(delta) => answer.thinking(&delta),
-            Event::Call(delta) => answer.call(delta),
-            Event::Seal(seal) => answer.seal(seal),
-            Event::Alive | Event::Done(_) => {}
-            Event::Failed(error) => return Err(error.into()),
+            ModelEvent::Text(delta) => answer.text(&delta),
+            ModelEvent::Thinking(delta) => answer.thinking(&delta),
+            ModelEvent::Call(delta) => answer.call(delta),
+            ModelEvent::Signature(seal) => answer.sign(seal),
+            ModelEvent::Heartbeat | ModelEvent::Done(_) => {}
+            ModelEvent::Failed(error) => return Err(error.into()),
         }
     }
     let blocks = serde_json::to_value(answer.into_blocks())?;
@@ -139,10 +139,10 @@ fn a_refusal_becomes_its_failure(path: &Path) -> Outcome {
     let headers: Vec<_> =
         headers.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
     let body = refusal["body"].as_str().map_or_else(|| refusal["body"].to_string(), str::to_owned);
-    compare(&case.file("failure.json"), &case::shown(&Event::Failed(classify(status, &headers, &body))))
+    compare(&case.file("failure.json"), &case::shown(&ModelEvent::Failed(classify(status, &headers, &body))))
 }
 
-fn read<'a>(wire: Wire, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event> {
+fn read<'a>(wire: Wire, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<ModelEvent> {
     let mut reader = wire.reader();
     let mut events: Vec<_> = pieces.into_iter().flat_map(|piece| reader.push(piece)).collect();
     events.extend(reader.finish());
@@ -150,6 +150,6 @@ fn read<'a>(wire: Wire, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event
     events
 }
 
-fn is_last(event: &Event) -> bool {
-    matches!(event, Event::Done(_) | Event::Failed(_))
+fn is_last(event: &ModelEvent) -> bool {
+    matches!(event, ModelEvent::Done(_) | ModelEvent::Failed(_))
 }

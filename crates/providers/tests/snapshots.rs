@@ -1,6 +1,6 @@
 //! Tests of text that providers send repeatedly and that must be emitted once.
 
-use homard_model::Event;
+use homard_model::ModelEvent;
 use homard_providers::Wire;
 
 /// Returns the text events of an answer.
@@ -9,10 +9,15 @@ fn words(wire: Wire, frames: &[&str]) -> Vec<String> {
     let mut events: Vec<_> =
         frames.iter().flat_map(|frame| reader.push(format!("data: {frame}\n\n").as_bytes())).collect();
     events.extend(reader.finish());
-    assert!(matches!(events.last(), Some(Event::Done(_))), "{events:?}");
+    assert!(matches!(events.last(), Some(ModelEvent::Done(_))), "{events:?}");
     let words = events.into_iter().filter_map(|event| match event {
-        Event::Text(text) => Some(text),
-        Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Alive | Event::Done(_) | Event::Failed(_) => None,
+        ModelEvent::Text(text) => Some(text),
+        ModelEvent::Thinking(_)
+        | ModelEvent::Call(_)
+        | ModelEvent::Signature(_)
+        | ModelEvent::Heartbeat
+        | ModelEvent::Done(_)
+        | ModelEvent::Failed(_) => None,
     });
     words.filter(|text| !text.is_empty()).collect()
 }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use homard_model::{Error, ErrorKind, Event, Model, Prices, Request, Seal, Spec, stream::Done};
+use homard_model::{Error, ErrorKind, Model, ModelEvent, ModelSpec, Prices, Request, Signature, stream::AnswerEnd};
 use homard_proto::message::{Cost, Message, StopReason, Usage, User};
-use homard_providers::{Auth, Client, Remote, Secret, Target};
+use homard_providers::{Credentials, HttpClient, ModelTarget, RemoteModel, Secret};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -62,23 +62,23 @@ async fn read_request(socket: &mut TcpStream) -> String {
     }
 }
 
-fn target(address: &str) -> Target {
-    let spec = Spec {
+fn target(address: &str) -> ModelTarget {
+    let spec = ModelSpec {
         provider: "local".to_owned(),
         model: "tiny".to_owned(),
         api: "openai-completions".to_owned(),
-        idle: Duration::from_secs(20),
-        ..Spec::default()
+        idle_timeout: Duration::from_secs(20),
+        ..ModelSpec::default()
     };
-    Target {
-        auth: Some(Auth::Key(Secret::from(KEY))),
+    ModelTarget {
+        auth: Some(Credentials::Key(Secret::from(KEY))),
         headers: vec![("X-Tenant".to_owned(), Secret::from("tenant-secret"))],
-        ..Target::new(spec, format!("http://{address}/v1/"))
+        ..ModelTarget::new(spec, format!("http://{address}/v1/"))
     }
 }
 
-fn model(address: &str) -> Remote {
-    Remote::new(target(address), &Client::default()).unwrap()
+fn model(address: &str) -> RemoteModel {
+    RemoteModel::new(target(address), &HttpClient::default()).unwrap()
 }
 
 fn question() -> Request {
@@ -87,19 +87,19 @@ fn question() -> Request {
 }
 
 /// Returns the events without heartbeats, whose number depends on how the network splits packets.
-async fn answer(model: &Remote) -> Vec<Event> {
+async fn answer(model: &RemoteModel) -> Vec<ModelEvent> {
     let events: Vec<_> = model.stream(question()).collect().await;
-    events.into_iter().filter(|event| *event != Event::Alive).collect()
+    events.into_iter().filter(|event| *event != ModelEvent::Heartbeat).collect()
 }
 
 /// Runs one exchange: returns the client's events and the server's request. The address in an error is replaced by
 /// `HOST`.
-async fn exchange(pieces: Vec<Vec<u8>>) -> (Vec<Event>, String) {
+async fn exchange(pieces: Vec<Vec<u8>>) -> (Vec<ModelEvent>, String) {
     let (listener, address) = bind().await;
     let model = model(&address);
     let (mut events, asked) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
     for event in &mut events {
-        if let Event::Failed(error) = event {
+        if let ModelEvent::Failed(error) = event {
             error.message = error.message.replace(&address, "HOST");
         }
     }
@@ -109,20 +109,20 @@ async fn exchange(pieces: Vec<Vec<u8>>) -> (Vec<Event>, String) {
 async fn failure(response: &str) -> Error {
     let (events, _) = exchange(vec![response.as_bytes().to_vec()]).await;
     match events.as_slice() {
-        [Event::Failed(error)] => error.clone(),
+        [ModelEvent::Failed(error)] => error.clone(),
         other => panic!("not one failure: {other:?}"),
     }
 }
 
-fn done() -> Event {
-    Event::Done(Done { stop: StopReason::Stop, usage: Usage::default() })
+fn done() -> ModelEvent {
+    ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() })
 }
 
 #[tokio::test]
 async fn an_answer_in_small_pieces_is_put_together() {
     let all = format!("{STREAM}: heartbeat\n\n{HELLO}{END}");
     let (events, request) = exchange(all.as_bytes().chunks(37).map(<[u8]>::to_vec).collect()).await;
-    assert_eq!(events, [Event::Text("Hello wörld 🦞".to_owned()), done()]);
+    assert_eq!(events, [ModelEvent::Text("Hello wörld 🦞".to_owned()), done()]);
     assert!(request.starts_with("post /v1/chat/completions http/1.1\r\n"), "{request}");
     assert!(request.contains("\r\nauthorization: bearer sk-very-secret\r\n"), "{request}");
     assert!(request.contains("\r\nx-tenant: tenant-secret\r\n"), "{request}");
@@ -133,17 +133,17 @@ async fn an_answer_in_small_pieces_is_put_together() {
 async fn gemini_gets_a_key_in_a_header_of_its_own_and_a_token_as_a_bearer() {
     let chunk = r#"{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}]}"#;
     for (auth, let_in) in [
-        (Auth::Key(Secret::from(KEY)), "\r\nx-goog-api-key: sk-very-secret\r\n"),
-        (Auth::Token(Secret::from(KEY)), "\r\nauthorization: bearer sk-very-secret\r\n"),
+        (Credentials::Key(Secret::from(KEY)), "\r\nx-goog-api-key: sk-very-secret\r\n"),
+        (Credentials::Token(Secret::from(KEY)), "\r\nauthorization: bearer sk-very-secret\r\n"),
     ] {
         let (listener, address) = bind().await;
-        let mut target = Target { auth: Some(auth), ..target(&address) };
+        let mut target = ModelTarget { auth: Some(auth), ..target(&address) };
         target.spec.api = "google-generative-ai".to_owned();
         target.spec.model = "gemini-3.8-flash".to_owned();
-        let model = Remote::new(target, &Client::default()).unwrap();
+        let model = RemoteModel::new(target, &HttpClient::default()).unwrap();
         let pieces = vec![format!("{STREAM}data: {chunk}\r\n\r\n").into_bytes()];
         let (events, request) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
-        assert_eq!(events, [Event::Text("Hi".to_owned()), done()]);
+        assert_eq!(events, [ModelEvent::Text("Hi".to_owned()), done()]);
         let line = "post /v1/models/gemini-3.8-flash:streamgeneratecontent?alt=sse http/1.1\r\n";
         assert!(request.starts_with(line), "{request}");
         assert!(request.contains(let_in), "{request}");
@@ -157,7 +157,7 @@ async fn responses_are_asked_below_the_base_url_and_have_their_price() {
     let mut target = target(&address);
     target.spec.api = "openai-responses".to_owned();
     target.spec.prices = Prices { output: 1_000_000.0, ..Prices::default() };
-    let model = Remote::new(target, &Client::default()).unwrap();
+    let model = RemoteModel::new(target, &HttpClient::default()).unwrap();
     let item = r#"{"type":"message","id":"msg_1","content":[{"type":"output_text","text":"Hi"}]}"#;
     let response = format!(r#"{{"status":"completed","output":[{item}],"usage":{{"output_tokens":2}}}}"#);
     let all = format!("{STREAM}event: response.completed\r\ndata: {{\"response\":{response}}}\r\n\r\n");
@@ -165,8 +165,11 @@ async fn responses_are_asked_below_the_base_url_and_have_their_price() {
     let (events, request) = tokio::join!(answer(&model), serve(listener, pieces, Then::Close));
     let cost = Cost { output: 2.0, total: 2.0, ..Cost::default() };
     let usage = Usage { output: 2, total_tokens: 2, cost, ..Usage::default() };
-    let seal = Event::Seal(Seal::Text("msg_1".to_owned()));
-    assert_eq!(events, [Event::Text("Hi".to_owned()), seal, Event::Done(Done { stop: StopReason::Stop, usage })]);
+    let seal = ModelEvent::Signature(Signature::Text("msg_1".to_owned()));
+    assert_eq!(
+        events,
+        [ModelEvent::Text("Hi".to_owned()), seal, ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage })]
+    );
     assert!(request.starts_with("post /v1/responses http/1.1\r\n"), "{request}");
     assert!(request.contains("\r\nauthorization: bearer sk-very-secret\r\n"), "{request}");
     assert!(request.contains("\"store\":false"), "{request}");
@@ -184,7 +187,7 @@ async fn words_arrive_before_the_answer_is_over() {
     let server = serve(listener, vec![format!("{STREAM}{HELLO}").into_bytes()], Then::Wait);
     let both = async { tokio::join!(first_words, server) };
     let (first, _) = timeout(Duration::from_secs(20), both).await.expect("the connection stayed open");
-    assert_eq!(first, Some(Event::Text("Hello wörld 🦞".to_owned())));
+    assert_eq!(first, Some(ModelEvent::Text("Hello wörld 🦞".to_owned())));
 }
 
 #[tokio::test]
@@ -272,7 +275,7 @@ async fn tokens_have_their_price() {
     let (listener, address) = bind().await;
     let mut target = target(&address);
     target.spec.prices = Prices { input: 2.0, output: 8.0, cache_read: 1.0, cache_write: 0.0 };
-    let model = Remote::new(target, &Client::default()).unwrap();
+    let model = RemoteModel::new(target, &HttpClient::default()).unwrap();
     let usage = "\"usage\":{\"prompt_tokens\":3000000,\"completion_tokens\":500000,\"prompt_tokens_details\":{\"cached_tokens\":1000000}}";
     let end = format!("{STREAM}data: {{\"choices\":[{{\"finish_reason\":\"stop\"}}],{usage}}}\n\ndata: [DONE]\n\n");
     let (events, _) = tokio::join!(answer(&model), serve(listener, vec![end.into_bytes()], Then::Close));
@@ -285,7 +288,7 @@ async fn tokens_have_their_price() {
         cost,
         ..Usage::default()
     };
-    assert_eq!(events, [Event::Done(Done { stop: StopReason::Stop, usage })]);
+    assert_eq!(events, [ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage })]);
 }
 
 #[tokio::test]
@@ -294,7 +297,7 @@ async fn a_heartbeat_is_told() {
     let model = model(&address);
     let first = async { model.stream(question()).next().await };
     let server = serve(listener, vec![format!("{STREAM}: heartbeat\n\n").into_bytes()], Then::Wait);
-    assert_eq!(tokio::join!(first, server).0, Some(Event::Alive));
+    assert_eq!(tokio::join!(first, server).0, Some(ModelEvent::Heartbeat));
 }
 
 #[tokio::test]
@@ -304,9 +307,9 @@ async fn a_cut_is_not_an_end() {
     let closed = format!("{STREAM}{HELLO}");
     for response in [cut, closed] {
         let (events, _) = exchange(vec![response.into_bytes()]).await;
-        let [Event::Text(_), Event::Failed(error)] = events.as_slice() else { panic!("{events:?}") };
+        let [ModelEvent::Text(_), ModelEvent::Failed(error)] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!(error.kind, ErrorKind::Truncated);
-        assert!(error.message.starts_with("local (HOST): the answer broke off before its end ("), "{error}");
+        assert!(error.message.starts_with("local (HOST): the answer ended prematurely ("), "{error}");
         assert!(error.message.ends_with("); try again"), "{error}");
     }
 }
@@ -315,14 +318,15 @@ async fn a_cut_is_not_an_end() {
 async fn silence_is_given_up() {
     let (listener, address) = bind().await;
     let mut target = target(&address);
-    target.spec.idle = Duration::from_millis(50);
-    let model = Remote::new(target, &Client::default()).unwrap();
+    target.spec.idle_timeout = Duration::from_millis(50);
+    let model = RemoteModel::new(target, &HttpClient::default()).unwrap();
     let server = serve(listener, vec![format!("{STREAM}{HELLO}").into_bytes()], Then::Wait);
     let (events, _) = tokio::join!(answer(&model), server);
     let message = format!(
-        "local ({address}): nothing came for 50ms, so the request was given up; try again, or choose a faster model"
+        "local ({address}): no data received for 50ms; the request was cancelled; try again, or choose a faster model"
     );
-    let expected = [Event::Text("Hello wörld 🦞".to_owned()), Event::Failed(Error::new(ErrorKind::Timeout, message))];
+    let expected =
+        [ModelEvent::Text("Hello wörld 🦞".to_owned()), ModelEvent::Failed(Error::new(ErrorKind::Timeout, message))];
     assert_eq!(events, expected);
 }
 
@@ -335,25 +339,25 @@ async fn a_server_that_is_not_there_is_named() {
         "local: POST http://{address}/v1/chat/completions failed (Connection refused (os error 111)); check baseUrl and the \
          network"
     );
-    assert_eq!(events, [Event::Failed(Error::new(ErrorKind::Connect, message))]);
+    assert_eq!(events, [ModelEvent::Failed(Error::new(ErrorKind::Connect, message))]);
 }
 
 #[tokio::test]
 async fn what_cannot_be_asked_is_refused_at_once() {
     let target = target("127.0.0.1:1");
-    let refused = |target: Target| Remote::new(target, &Client::default()).unwrap_err().message;
+    let refused = |target: ModelTarget| RemoteModel::new(target, &HttpClient::default()).unwrap_err().message;
     assert_eq!(
-        refused(Target { base_url: "localhost:8080/v1".to_owned(), ..target.clone() }),
-        "the baseUrl of provider local is neither http nor https; it looks like https://host/v1"
+        refused(ModelTarget { base_url: "localhost:8080/v1".to_owned(), ..target.clone() }),
+        "the baseUrl of provider local is neither http nor https; expected a URL such as https://host/v1"
     );
     assert_eq!(
-        refused(Target { auth: Some(Auth::Key(Secret::from("line\nbreak"))), ..target.clone() }),
-        "the API key of provider local has characters that HTTP cannot send"
+        refused(ModelTarget { auth: Some(Credentials::Key(Secret::from("line\nbreak"))), ..target.clone() }),
+        "the API key of provider local has characters that are not allowed in an HTTP header"
     );
-    let spec = Spec { api: "smoke-signals".to_owned(), ..target.spec.clone() };
+    let spec = ModelSpec { api: "smoke-signals".to_owned(), ..target.spec.clone() };
     assert_eq!(
-        refused(Target { spec, ..target }),
-        "provider local wants api \"smoke-signals\", which is not spoken; known are anthropic-messages, \
+        refused(ModelTarget { spec, ..target }),
+        "provider local has the unsupported api \"smoke-signals\"; supported are anthropic-messages, \
          openai-completions, openai-responses, google-generative-ai"
     );
 }

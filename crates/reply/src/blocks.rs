@@ -3,26 +3,26 @@
 //! Time is passed in as milliseconds of any monotonic clock. Returned payloads are final and cannot be taken back.
 
 use crate::{
-    chunk::{Bounds, Chunker},
+    chunk::{ChunkBounds, Chunker},
     coalesce::{self, Coalescer},
+    parse_stream::MessageDirectives,
     payload::Payload,
-    spoken::Found,
 };
 
 /// Block streaming settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct BlockRules {
     /// When the first block may be sent.
-    pub from: Break,
+    pub from: BlockBreak,
     /// How blocks are cut.
-    pub bounds: Bounds,
+    pub bounds: ChunkBounds,
     /// How small blocks are merged into one message; `None` if they are not.
     pub coalesce: Option<coalesce::Settings>,
 }
 
 /// When blocks may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Break {
+pub enum BlockBreak {
     /// While the text arrives.
     #[default]
     TextEnd,
@@ -32,39 +32,39 @@ pub enum Break {
 
 /// Block stream of one run.
 #[derive(Debug)]
-pub struct Blocks {
-    from: Break,
+pub struct BlockStream {
+    from: BlockBreak,
     chunker: Chunker,
     coalescer: Option<Coalescer>,
     /// Idle time after which complete lines and paragraphs are sent; `None` for never.
     idle_ms: Option<u64>,
     /// Time of the last text that was not checked for idleness since.
-    said_at: Option<u64>,
+    last_text_at: Option<u64>,
     /// Number of the message's media already attached to a block.
     media: usize,
     /// True if a block of the current message was sent.
     has_sent: bool,
 }
 
-impl Blocks {
+impl BlockStream {
     /// Creates the stream of a run.
-    pub fn new(rules: Rules) -> Self {
-        let Rules { from, bounds, coalesce } = rules;
+    pub fn new(rules: BlockRules) -> Self {
+        let BlockRules { from, bounds, coalesce } = rules;
         let idle_ms = coalesce.as_ref().map(|settings| settings.idle_ms).filter(|&idle_ms| idle_ms > 0);
         let (coalescer, chunker) = (coalesce.map(Coalescer::new), Chunker::new(bounds));
-        Self { from, chunker, coalescer, idle_ms, said_at: None, media: 0, has_sent: false }
+        Self { from, chunker, coalescer, idle_ms, last_text_at: None, media: 0, has_sent: false }
     }
 
     /// Adds text for the user; whitespace that is still held back is not in `text`. `found` contains the directives of
     /// the message so far.
-    pub fn say(&mut self, text: &str, found: &Found, now_ms: u64) -> Vec<Payload> {
+    pub fn push_text(&mut self, text: &str, found: &MessageDirectives, now_ms: u64) -> Vec<Payload> {
         match self.from {
-            Break::TextEnd => {
-                self.said_at = Some(now_ms);
+            BlockBreak::TextEnd => {
+                self.last_text_at = Some(now_ms);
                 let cut = self.chunker.push(text);
                 self.send(cut, found, now_ms)
             }
-            Break::MessageEnd => {
+            BlockBreak::MessageEnd => {
                 self.chunker.hold(text);
                 Vec::new()
             }
@@ -72,18 +72,19 @@ impl Blocks {
     }
 
     /// Ends the current text, because a tool call or reasoning follows.
-    pub fn pause(&mut self, found: &Found, now_ms: u64) -> Vec<Payload> {
+    pub fn pause(&mut self, found: &MessageDirectives, now_ms: u64) -> Vec<Payload> {
         match self.from {
-            Break::TextEnd => {
+            BlockBreak::TextEnd => {
                 let rest = self.chunker.finish();
                 self.send(rest, found, now_ms)
             }
-            Break::MessageEnd => Vec::new(),
+            BlockBreak::MessageEnd => Vec::new(),
         }
     }
 
-    /// Ends the message and sends all of it, so that nothing of it arrives after the effects of tools.
-    pub fn end_message(&mut self, found: &Found, now_ms: u64) -> Vec<Payload> {
+    /// Ends the message and sends the rest of it, so that it arrives before the effects of tool calls. Remaining media
+    /// without text are sent with an empty text.
+    pub fn end_message(&mut self, found: &MessageDirectives, now_ms: u64) -> Vec<Payload> {
         let mut rest = self.chunker.finish();
         let is_new = found.media.len() > self.media;
         if is_new && rest.is_empty() {
@@ -91,7 +92,7 @@ impl Blocks {
         }
         let mut sent = self.send(rest, found, now_ms);
         sent.extend(self.coalescer.as_mut().and_then(Coalescer::flush));
-        (self.media, self.has_sent, self.said_at) = (0, false, None);
+        (self.media, self.has_sent, self.last_text_at) = (0, false, None);
         sent
     }
 
@@ -102,15 +103,15 @@ impl Blocks {
 
     /// Returns the time at which [`tick`](Self::tick) must be called if nothing arrives.
     pub fn due(&self) -> Option<u64> {
-        let complete = self.said_at.zip(self.idle_ms).map(|(said_at, idle_ms)| said_at.saturating_add(idle_ms));
+        let complete = self.last_text_at.zip(self.idle_ms).map(|(said_at, idle_ms)| said_at.saturating_add(idle_ms));
         complete.into_iter().chain(self.coalescer.as_ref().and_then(Coalescer::due)).min()
     }
 
     /// Sends what is due. `trailing` is the whitespace after the text so far.
-    pub fn tick(&mut self, trailing: &str, found: &Found, now_ms: u64) -> Vec<Payload> {
+    pub fn tick(&mut self, trailing: &str, found: &MessageDirectives, now_ms: u64) -> Vec<Payload> {
         let mut sent = Vec::new();
         let is_due = |said_at: &mut u64| self.idle_ms.is_some_and(|idle_ms| said_at.saturating_add(idle_ms) <= now_ms);
-        if let Some(said_at) = self.said_at.take_if(is_due) {
+        if let Some(said_at) = self.last_text_at.take_if(is_due) {
             let complete = self.chunker.release(trailing);
             // They have waited since they arrived.
             sent = self.send(complete, found, said_at);
@@ -126,13 +127,13 @@ impl Blocks {
     }
 
     /// Discards the current message, of which nothing was sent.
-    pub fn rewind(&mut self) {
+    pub fn discard_message(&mut self) {
         drop(self.chunker.finish());
         drop(self.coalescer.as_mut().and_then(Coalescer::flush));
-        (self.media, self.said_at) = (0, None);
+        (self.media, self.last_text_at) = (0, None);
     }
 
-    fn send(&mut self, cut: Vec<String>, found: &Found, now_ms: u64) -> Vec<Payload> {
+    fn send(&mut self, cut: Vec<String>, found: &MessageDirectives, now_ms: u64) -> Vec<Payload> {
         let mut sent = Vec::new();
         for text in cut {
             let media = found.media[self.media.min(found.media.len())..].to_vec();
@@ -152,10 +153,10 @@ impl Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{chunk::Prefer, payload::ReplyTo};
+    use crate::{chunk::CutPreference, payload::ReplyTo};
 
-    fn rules(from: Break) -> Rules {
-        Rules { from, bounds: Bounds { min: 5, max: 20, prefer: Prefer::Paragraph }, coalesce: None }
+    fn rules(from: BlockBreak) -> BlockRules {
+        BlockRules { from, bounds: ChunkBounds { min: 5, max: 20, prefer: CutPreference::Paragraph }, coalesce: None }
     }
 
     fn texts(sent: &[Payload]) -> Vec<&str> {
@@ -164,9 +165,9 @@ mod tests {
 
     #[test]
     fn blocks_go_while_the_words_come() {
-        let mut blocks = Blocks::new(rules(Break::TextEnd));
-        let found = Found { reply_to: Some(ReplyTo::Current), ..Found::default() };
-        let first = blocks.say("One and two.\n\nThree", &found, 0);
+        let mut blocks = BlockStream::new(rules(BlockBreak::TextEnd));
+        let found = MessageDirectives { reply_to: Some(ReplyTo::Current), ..MessageDirectives::default() };
+        let first = blocks.push_text("One and two.\n\nThree", &found, 0);
         assert_eq!(texts(&first), ["One and two."]);
         assert_eq!(first[0].reply_to, Some(ReplyTo::Current));
         assert!(blocks.has_sent());
@@ -177,9 +178,9 @@ mod tests {
     // Case 129.
     #[test]
     fn nothing_goes_before_the_end_of_the_message_where_that_is_wanted() {
-        let mut blocks = Blocks::new(rules(Break::MessageEnd));
-        let found = Found::default();
-        assert_eq!(blocks.say("One and two.\n\nThree and four.", &found, 0), []);
+        let mut blocks = BlockStream::new(rules(BlockBreak::MessageEnd));
+        let found = MessageDirectives::default();
+        assert_eq!(blocks.push_text("One and two.\n\nThree and four.", &found, 0), []);
         assert_eq!(blocks.pause(&found, 0), []);
         assert_eq!(texts(&blocks.end_message(&found, 0)), ["One and two.", "Three and four."]);
     }
@@ -188,9 +189,9 @@ mod tests {
     #[test]
     fn small_blocks_become_one_message_when_nothing_comes() {
         let settings = coalesce::Settings { min: 10, max: 100, idle_ms: 1000, joiner: "\n\n" };
-        let mut blocks = Blocks::new(Rules { coalesce: Some(settings), ..rules(Break::TextEnd) });
-        let found = Found::default();
-        assert_eq!(blocks.say("One, two.\n\nThree, four.\n\nF", &found, 0), []);
+        let mut blocks = BlockStream::new(BlockRules { coalesce: Some(settings), ..rules(BlockBreak::TextEnd) });
+        let found = MessageDirectives::default();
+        assert_eq!(blocks.push_text("One, two.\n\nThree, four.\n\nF", &found, 0), []);
         assert_eq!(blocks.due(), Some(1000));
         assert_eq!(blocks.tick("", &found, 999), []);
         assert_eq!(texts(&blocks.tick("", &found, 1000)), ["One, two.\n\nThree, four."]);
@@ -200,18 +201,18 @@ mod tests {
     #[test]
     fn a_complete_paragraph_goes_when_nothing_comes() {
         let settings = coalesce::Settings { min: 5, max: 100, idle_ms: 500, joiner: "\n\n" };
-        let found = Found::default();
-        for prefer in [Prefer::Paragraph, Prefer::Newline, Prefer::Sentence] {
+        let found = MessageDirectives::default();
+        for prefer in [CutPreference::Paragraph, CutPreference::Newline, CutPreference::Sentence] {
             for trailing in ["\n", "\n\n"] {
-                let bounds = Bounds { min: 5, max: 40, prefer };
+                let bounds = ChunkBounds { min: 5, max: 40, prefer };
                 let coalesce = Some(settings.clone());
-                let mut blocks = Blocks::new(Rules { from: Break::TextEnd, bounds, coalesce });
-                assert_eq!(blocks.say("One and two.", &found, 0), []);
-                assert_eq!(blocks.say("", &found, 200), []);
+                let mut blocks = BlockStream::new(BlockRules { from: BlockBreak::TextEnd, bounds, coalesce });
+                assert_eq!(blocks.push_text("One and two.", &found, 0), []);
+                assert_eq!(blocks.push_text("", &found, 200), []);
                 assert_eq!((blocks.due(), blocks.tick(trailing, &found, 699)), (Some(700), vec![]));
                 assert_eq!(texts(&blocks.tick(trailing, &found, 700)), ["One and two."], "{prefer:?} {trailing:?}");
                 assert_eq!(blocks.due(), None);
-                assert_eq!(blocks.say(&format!("{trailing}Three"), &found, 3_000), []);
+                assert_eq!(blocks.push_text(&format!("{trailing}Three"), &found, 3_000), []);
                 assert_eq!(blocks.tick("", &found, 4_000), [], "it is not complete");
                 assert_eq!(texts(&blocks.end_message(&found, 5_000)), ["Three"]);
             }
@@ -221,21 +222,22 @@ mod tests {
     #[test]
     fn what_is_not_complete_waits() {
         let settings = coalesce::Settings { min: 5, max: 100, idle_ms: 500, joiner: "\n\n" };
-        let found = Found::default();
+        let found = MessageDirectives::default();
         for (text, trailing) in
             [("One and two", ""), ("One and two", " "), ("```\nlet x = 1;", "\n\n"), ("One.", "\n\n")]
         {
-            let mut blocks = Blocks::new(Rules { coalesce: Some(settings.clone()), ..rules(Break::TextEnd) });
-            assert_eq!(blocks.say(text, &found, 0), []);
+            let mut blocks =
+                BlockStream::new(BlockRules { coalesce: Some(settings.clone()), ..rules(BlockBreak::TextEnd) });
+            assert_eq!(blocks.push_text(text, &found, 0), []);
             assert_eq!((blocks.tick(trailing, &found, 500), blocks.due()), (vec![], None), "{text:?}");
         }
     }
 
     #[test]
     fn media_goes_with_the_next_block_and_alone_if_there_is_none() {
-        let mut blocks = Blocks::new(rules(Break::TextEnd));
-        let found = Found { media: vec!["./a.png".to_owned()], ..Found::default() };
-        blocks.say("Look", &found, 0);
+        let mut blocks = BlockStream::new(rules(BlockBreak::TextEnd));
+        let found = MessageDirectives { media: vec!["./a.png".to_owned()], ..MessageDirectives::default() };
+        blocks.push_text("Look", &found, 0);
         let sent = blocks.end_message(&found, 0);
         assert_eq!((texts(&sent), sent[0].media.len()), (vec!["Look"], 1));
         let sent = blocks.end_message(&found, 0);
@@ -244,10 +246,10 @@ mod tests {
 
     #[test]
     fn a_message_that_is_void_leaves_nothing() {
-        let mut blocks = Blocks::new(rules(Break::TextEnd));
-        blocks.say("Wrong", &Found::default(), 0);
-        blocks.rewind();
-        blocks.say("Right", &Found::default(), 0);
-        assert_eq!(texts(&blocks.end_message(&Found::default(), 0)), ["Right"]);
+        let mut blocks = BlockStream::new(rules(BlockBreak::TextEnd));
+        blocks.push_text("Wrong", &MessageDirectives::default(), 0);
+        blocks.discard_message();
+        blocks.push_text("Right", &MessageDirectives::default(), 0);
+        assert_eq!(texts(&blocks.end_message(&MessageDirectives::default(), 0)), ["Right"]);
     }
 }

@@ -6,22 +6,22 @@
 
 mod block;
 
-use self::block::{Block, Cut, Mark, Search, Start, Step};
+use self::block::{BlockCut, BlockStart, BlockStep, ChunkBlock, CutMark, CutSearch};
 
 /// Size of blocks and preferred positions of cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct ChunkBounds {
     /// Minimum number of characters of a block, unless there is no other way.
     pub min: usize,
     /// Maximum number of characters of a block, including added fences.
     pub max: usize,
     /// Preferred position of cuts.
-    pub prefer: Prefer,
+    pub prefer: CutPreference,
 }
 
 /// Preferred position of cuts. If there is none, a block ends at the end of a line, sentence or word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Prefer {
+pub enum CutPreference {
     /// Before a blank line.
     #[default]
     Paragraph,
@@ -31,7 +31,7 @@ pub enum Prefer {
     Sentence,
 }
 
-impl Prefer {
+impl CutPreference {
     /// Returns the separator that joins two blocks cut at this position.
     pub fn joiner(self) -> &'static str {
         match self {
@@ -48,25 +48,25 @@ impl Prefer {
 /// line, if `max` leaves enough space (a tenth at least). A grapheme is cut only if it alone is longer than a block.
 #[derive(Debug, Clone)]
 pub struct Chunker {
-    bounds: Bounds,
+    bounds: ChunkBounds,
     /// Text that was not returned yet starts at `start`.
     text: String,
     start: usize,
     /// Opening line, with its line break, of the fence in which the current block starts.
     opening: String,
-    block: Block,
+    block: ChunkBlock,
 }
 
 impl Chunker {
     /// Creates a chunker. Invalid bounds are corrected: `max` is at least 1, `min` between 1 and `max`.
-    pub fn new(bounds: Bounds) -> Self {
-        Self::at(Start::Text, bounds)
+    pub fn new(bounds: ChunkBounds) -> Self {
+        Self::at(BlockStart::Text, bounds)
     }
 
-    fn at(start: Start, bounds: Bounds) -> Self {
+    fn at(start: BlockStart, bounds: ChunkBounds) -> Self {
         let max = bounds.max.max(1);
-        let bounds = Bounds { min: bounds.min.clamp(1, max), max, ..bounds };
-        Self { bounds, text: String::new(), start: 0, opening: String::new(), block: Block::new(start) }
+        let bounds = ChunkBounds { min: bounds.min.clamp(1, max), max, ..bounds };
+        Self { bounds, text: String::new(), start: 0, opening: String::new(), block: ChunkBlock::new(start) }
     }
 
     /// Adds text and returns the blocks that are certain now. A block ends at the first preferred position past `min`,
@@ -74,7 +74,7 @@ impl Chunker {
     /// position.
     pub fn push(&mut self, text: &str) -> Vec<String> {
         self.text.push_str(text);
-        self.drain(Search::Soon)
+        self.drain(CutSearch::Soon)
     }
 
     /// Adds text and leaves all cuts to [`finish`](Self::finish), which then makes as few as possible.
@@ -88,8 +88,8 @@ impl Chunker {
         let mut ahead = self.clone();
         let mut blocks = ahead.push(trailing);
         if let Some(mark) = ahead.block.complete(&ahead.text) {
-            blocks.extend(ahead.cut(Cut::Outside(mark)));
-            blocks.extend(ahead.drain(Search::Soon));
+            blocks.extend(ahead.cut(BlockCut::Outside(mark)));
+            blocks.extend(ahead.drain(CutSearch::Soon));
         }
         // The trailing whitespace will be pushed again with the next text; at the start of a block it is dropped.
         if !blocks.is_empty() {
@@ -100,8 +100,8 @@ impl Chunker {
 
     /// Ends the text and returns the remainder. Later text starts a new one.
     pub fn finish(&mut self) -> Vec<String> {
-        let mut blocks = self.drain(Search::Late);
-        let rest = self.rest();
+        let mut blocks = self.drain(CutSearch::Late);
+        let rest = self.remainder();
         match rest {
             Some(rest) if blocks.is_empty() => blocks.push(rest),
             Some(rest) => blocks.extend(tail(rest, self.bounds)),
@@ -111,19 +111,19 @@ impl Chunker {
         blocks
     }
 
-    fn drain(&mut self, search: Search) -> Vec<String> {
+    fn drain(&mut self, search: CutSearch) -> Vec<String> {
         let mut blocks = Vec::new();
         loop {
             let text = &self.text[self.start..];
             let Some(next) = text[self.block.at()..].chars().next() else { break };
             match self.block.step(next, text, (self.bounds, search)) {
-                Step::On => {}
-                Step::Drop(bytes) => self.start += bytes,
-                Step::Empty(bytes) => {
+                BlockStep::On => {}
+                BlockStep::Drop(bytes) => self.start += bytes,
+                BlockStep::Empty(bytes) => {
                     self.start += bytes;
                     self.opening.clear();
                 }
-                Step::Cut(cut) => blocks.extend(self.cut(cut)),
+                BlockStep::Cut(cut) => blocks.extend(self.cut(cut)),
             }
         }
         self.text.drain(..self.start);
@@ -132,26 +132,27 @@ impl Chunker {
     }
 
     /// Ends the current block and starts the next one.
-    fn cut(&mut self, cut: Cut) -> Option<String> {
+    fn cut(&mut self, cut: BlockCut) -> Option<String> {
         let text = &self.text[self.start..];
-        let start = |mark: &Mark| if text[..mark.next].ends_with('\n') { Start::Line } else { Start::Word };
+        let start =
+            |mark: &CutMark| if text[..mark.next].ends_with('\n') { BlockStart::Line } else { BlockStart::Word };
         match cut {
-            Cut::Outside(mark) => {
+            BlockCut::Outside(mark) => {
                 let opening = std::mem::take(&mut self.opening);
                 let words = text[..mark.end].trim_end();
                 let block = (!words.is_empty()).then(|| opening + words);
-                self.block = Block::after(&mark, start(&mark));
+                self.block = ChunkBlock::after(&mark, start(&mark));
                 self.start += mark.next;
                 block
             }
-            Cut::Inside(mark, fence) => {
+            BlockCut::Inside(mark, fence) => {
                 let opening = std::mem::replace(&mut self.opening, fence.opening.clone());
                 // An empty fence is omitted; it is reopened before its first text.
                 let is_added = !fence.closing.is_empty();
                 let words = if is_added { &text[..mark.end] } else { text[..mark.end].trim_end() };
                 let content = if is_added { words.get(fence.content..).unwrap_or_default() } else { words };
                 let block = (!content.trim().is_empty()).then(|| opening + words + &fence.closing);
-                self.block = Block::reopened(&mark, start(&mark), *fence);
+                self.block = ChunkBlock::reopened(&mark, start(&mark), *fence);
                 self.start += mark.next;
                 block
             }
@@ -159,7 +160,7 @@ impl Chunker {
     }
 
     /// Returns the text that has not been cut, if it is worth a block.
-    fn rest(&self) -> Option<String> {
+    fn remainder(&self) -> Option<String> {
         let words = self.text[self.start..].trim_end();
         (!words.trim_start().is_empty() && !self.block.is_only_closing(words)).then(|| self.opening.clone() + words)
     }
@@ -167,19 +168,19 @@ impl Chunker {
 
 /// Cuts the end of a long text, which fits into one block, once more: at blank lines, the last of these parts at line
 /// ends, and the last of these after its last complete sentence.
-fn tail(rest: String, bounds: Bounds) -> Vec<String> {
-    let (places, has_sentences): (&[Prefer], bool) = match bounds.prefer {
-        Prefer::Paragraph => (&[Prefer::Paragraph, Prefer::Newline], true),
-        Prefer::Newline => (&[Prefer::Newline], false),
-        Prefer::Sentence => (&[], true),
+fn tail(rest: String, bounds: ChunkBounds) -> Vec<String> {
+    let (places, has_sentences): (&[CutPreference], bool) = match bounds.prefer {
+        CutPreference::Paragraph => (&[CutPreference::Paragraph, CutPreference::Newline], true),
+        CutPreference::Newline => (&[CutPreference::Newline], false),
+        CutPreference::Sentence => (&[], true),
     };
     let mut blocks = Vec::new();
     let mut rest = Some(rest);
     for prefer in places {
         let Some(text) = rest.take() else { break };
-        let mut parts = Chunker::at(Start::Line, Bounds { min: 1, prefer: *prefer, ..bounds });
+        let mut parts = Chunker::at(BlockStart::Line, ChunkBounds { min: 1, prefer: *prefer, ..bounds });
         blocks.extend(parts.push(&text));
-        rest = parts.rest();
+        rest = parts.remainder();
     }
     match rest {
         Some(text) if has_sentences => blocks.extend(sentences(&text, bounds)),
@@ -190,15 +191,15 @@ fn tail(rest: String, bounds: Bounds) -> Vec<String> {
 }
 
 /// Returns the complete sentences of a text, and the text after them.
-fn sentences(text: &str, bounds: Bounds) -> Vec<String> {
-    let mut parts = Chunker::at(Start::Line, Bounds { min: 1, ..bounds });
+fn sentences(text: &str, bounds: ChunkBounds) -> Vec<String> {
+    let mut parts = Chunker::at(BlockStart::Line, ChunkBounds { min: 1, ..bounds });
     parts.hold(text);
-    let mut blocks = parts.drain(Search::Late);
+    let mut blocks = parts.drain(CutSearch::Late);
     match parts.block.last_sentence() {
-        Some(mark) if !block::ends_sentence(text) => blocks.extend(parts.cut(Cut::Outside(mark))),
+        Some(mark) if !block::ends_sentence(text) => blocks.extend(parts.cut(BlockCut::Outside(mark))),
         Some(_) | None => {}
     }
-    blocks.extend(parts.rest());
+    blocks.extend(parts.remainder());
     blocks
 }
 

@@ -13,7 +13,7 @@ pub struct Settings {
     pub max: usize,
     /// Idle time after which a message of at least `min` is sent; 0 for never.
     pub idle_ms: u64,
-    /// Separator of two blocks; see [`Prefer::joiner`](crate::chunk::Prefer::joiner).
+    /// Separator of two blocks; see [`CutPreference::joiner`](crate::chunk::CutPreference::joiner).
     pub joiner: &'static str,
 }
 
@@ -21,14 +21,14 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Coalescer {
     settings: Settings,
-    waiting: Option<Waiting>,
+    waiting: Option<PendingMessage>,
     /// Audio waits for the end, because a later voice tag applies to all of it.
-    sounds: Vec<Payload>,
+    audio: Vec<Payload>,
     is_voice: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingMessage {
     payload: Payload,
     chars: usize,
     due: Option<u64>,
@@ -37,7 +37,7 @@ struct Waiting {
 impl Coalescer {
     /// Creates an empty coalescer.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, waiting: None, sounds: Vec::new(), is_voice: false }
+        Self { settings, waiting: None, audio: Vec::new(), is_voice: false }
     }
 
     /// Adds a block and returns what is to be sent now, in order.
@@ -46,8 +46,8 @@ impl Coalescer {
         if block.is_empty() {
             return Vec::new();
         }
-        if block.media.iter().any(|source| is_sound(source)) {
-            self.sounds.push(block);
+        if block.media.iter().any(|source| is_audio(source)) {
+            self.audio.push(block);
             return Vec::new();
         }
         if !block.media.is_empty() {
@@ -61,7 +61,7 @@ impl Coalescer {
         let due = self.due_after(now_ms);
         match &mut self.waiting {
             Some(waiting) => waiting.append(&block.text, chars, self.settings.joiner),
-            None => self.waiting = Some(Waiting { payload: block, chars, due: None }),
+            None => self.waiting = Some(PendingMessage { payload: block, chars, due: None }),
         }
         if let Some(waiting) = &mut self.waiting {
             waiting.due = due;
@@ -99,7 +99,7 @@ impl Coalescer {
     /// Returns everything that is left: the text, then audio, as voice messages if any block had the voice tag.
     pub fn finish(&mut self) -> Vec<Payload> {
         let is_voice = std::mem::take(&mut self.is_voice);
-        let sounds = std::mem::take(&mut self.sounds).into_iter().map(|sound| Payload { is_voice, ..sound });
+        let sounds = std::mem::take(&mut self.audio).into_iter().map(|sound| Payload { is_voice, ..sound });
         self.flush().into_iter().chain(sounds).collect()
     }
 
@@ -108,7 +108,7 @@ impl Coalescer {
     }
 }
 
-impl Waiting {
+impl PendingMessage {
     /// True if a block belongs to the same message and fits into it.
     fn takes(&self, block: &Payload, chars: usize, settings: &Settings) -> bool {
         let of = |payload: &Payload| (payload.kind, payload.is_voice);
@@ -125,7 +125,7 @@ impl Waiting {
 }
 
 /// True if a path or URL has an audio file extension.
-fn is_sound(source: &str) -> bool {
+fn is_audio(source: &str) -> bool {
     let path = source.split(['?', '#']).next().unwrap_or(source);
     let Some((_, ending)) = path.rsplit_once('.') else { return false };
     ["aac", "caf", "flac", "m4a", "mp3", "oga", "ogg", "opus", "wav"]

@@ -2,7 +2,7 @@
 
 use crate::{
     payload::ReplyTo,
-    tags::{Look, begins},
+    tags::{TagMatch, starts_with_ignore_case},
 };
 
 /// A directive about how the reply is sent.
@@ -20,11 +20,11 @@ const TO: &str = "reply_to";
 
 /// Parses a text that starts with `[[`. Must be called after each character: only the last ones are checked for the
 /// end.
-pub(crate) fn look(candidate: &str) -> Look<Directive> {
-    let Some(inner) = candidate.strip_prefix("[[") else { return Look::Never };
+pub(crate) fn match_directive(candidate: &str) -> TagMatch<Directive> {
+    let Some(inner) = candidate.strip_prefix("[[") else { return TagMatch::NoMatch };
     match inner.strip_suffix("]]") {
-        Some(whole) => parse(whole.trim()).map_or(Look::Never, Look::Is),
-        None if inner.ends_with(['[', '\n']) => Look::Never,
+        Some(whole) => parse(whole.trim()).map_or(TagMatch::NoMatch, TagMatch::Match),
+        None if inner.ends_with(['[', '\n']) => TagMatch::NoMatch,
         None => could_be(inner),
     }
 }
@@ -40,17 +40,18 @@ fn parse(inner: &str) -> Option<Directive> {
     (!id.is_empty() && !id.contains(']')).then(|| Directive::ReplyTo(ReplyTo::Id(id.to_owned())))
 }
 
-fn could_be(inner: &str) -> Look<Directive> {
+fn could_be(inner: &str) -> TagMatch<Directive> {
     // The first of the two closing brackets may be present; a bracket before that belongs to no directive.
     let (inner, is_closing) = inner.strip_suffix(']').map_or((inner, false), |inner| (inner, true));
     let word = inner.trim_start();
-    let is_start = |name| begins(name, word) || (word.trim_end().len() < word.len() && is_name(name, word));
+    let is_start =
+        |name| starts_with_ignore_case(name, word) || (word.trim_end().len() < word.len() && is_name(name, word));
     let fits = match after_colon(word) {
         Some(id) => !id.contains(']'),
         None if is_closing => is_name(CURRENT, word) || is_name(VOICE, word),
         None => is_start(CURRENT) || is_start(VOICE) || is_start(TO),
     };
-    if fits { Look::Maybe } else { Look::Never }
+    if fits { TagMatch::Partial } else { TagMatch::NoMatch }
 }
 
 fn is_name(name: &str, word: &str) -> bool {
@@ -59,7 +60,7 @@ fn is_name(name: &str, word: &str) -> bool {
 
 /// Returns the text after `reply_to:`.
 fn after_colon(inner: &str) -> Option<&str> {
-    if !begins(inner, TO) {
+    if !starts_with_ignore_case(inner, TO) {
         return None;
     }
     inner[TO.len()..].trim_start().strip_prefix(':')
@@ -71,13 +72,13 @@ mod tests {
 
     #[test]
     fn directives_are_known_in_any_case_with_inner_spaces() {
-        let to = |id: &str| Look::Is(Directive::ReplyTo(ReplyTo::Id(id.to_owned())));
+        let to = |id: &str| TagMatch::Match(Directive::ReplyTo(ReplyTo::Id(id.to_owned())));
         for current in ["[[reply_to_current]]", "[[ Reply_To_Current\t]]"] {
-            assert_eq!(look(current), Look::Is(Directive::ReplyTo(ReplyTo::Current)), "{current}");
+            assert_eq!(match_directive(current), TagMatch::Match(Directive::ReplyTo(ReplyTo::Current)), "{current}");
         }
-        assert_eq!(look("[[ audio_as_voice ]]"), Look::Is(Directive::Voice));
-        assert_eq!(look("[[reply_to:42]]"), to("42"));
-        assert_eq!(look("[[ reply_to : a:b c ]]"), to("a:b c"));
+        assert_eq!(match_directive("[[ audio_as_voice ]]"), TagMatch::Match(Directive::Voice));
+        assert_eq!(match_directive("[[reply_to:42]]"), to("42"));
+        assert_eq!(match_directive("[[ reply_to : a:b c ]]"), to("a:b c"));
     }
 
     #[test]
@@ -85,12 +86,12 @@ mod tests {
         for maybe in
             ["[[", "[[ ", "[[re", "[[reply_to", "[[reply_to ", "[[reply_to: 4", "[[reply_to:4]", "[[audio_as_voice ]"]
         {
-            assert_eq!(look(maybe), Look::Maybe, "{maybe}");
+            assert_eq!(match_directive(maybe), TagMatch::Partial, "{maybe}");
         }
         for never in
             ["[[w", "[[[", "[[]", "[[re]", "[[re ", "[[reply_to]", "[[reply_to:]]", "[[reply_to:4]5", "[[\n", "[[é"]
         {
-            assert_eq!(look(never), Look::Never, "{never}");
+            assert_eq!(match_directive(never), TagMatch::NoMatch, "{never}");
         }
     }
 }

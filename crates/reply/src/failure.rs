@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 /// Maximum number of characters shown of an unknown error.
-const MOST: usize = 600;
+const MAX_CHARS: usize = 600;
 
 const OVERFLOW: &[&str] = &[
     "request_too_large",
@@ -30,12 +30,12 @@ const OVERFLOW: &[&str] = &[
     "token limit exceeded",
 ];
 const ORDER: &[&str] = &["incorrect role information", "roles must alternate", "function call turn"];
-const NO_MONEY: &[&str] =
+const NO_CREDIT: &[&str] =
     &["payment required", "insufficient credits", "insufficient_quota", "credit balance", "plans & billing"];
 
 /// Returns the message for an error that ended a run. A provider's raw error is explained; Homard's own messages, which
 /// name the model and a remedy, are left unchanged.
-pub fn told(error: &str) -> String {
+pub fn user_message(error: &str) -> String {
     if error.trim().is_empty() || is_error_text(error) { explain(error) } else { error.trim().to_owned() }
 }
 
@@ -46,8 +46,8 @@ pub fn explain(error: &str) -> String {
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
     if says(&["unknown tool", "tool not found"]) {
         return format!(
-            "{}. Which tools an agent may use is set in the config, under tools; in a sandbox there are fewer.",
-            cut(error).trim_end_matches('.')
+            "{}. The tools of an agent are set in the config, under tools; in a sandbox, fewer are available.",
+            truncate(error).trim_end_matches('.')
         );
     }
     if is_overflow(&lower) {
@@ -61,35 +61,34 @@ pub fn explain(error: &str) -> String {
             .to_owned();
     }
     if is_about_input(&lower) {
-        return "A tool call in this conversation has lost its input, and the model does not accept it so. Start a new \
-                one with /new; this one is kept."
+        return "A tool call in this conversation has lost its input, and the model rejects it. Start a new \
+                conversation with /new; this one is kept."
             .to_owned();
     }
-    // Checked first: some providers report an empty account as an invalid request.
-    if is_about_money(&lower) {
-        return "The account at the model's provider is empty. Add credit there, or choose another model with /model."
+    // Checked before the error type: some providers report an empty account as an invalid request.
+    if is_about_billing(&lower) {
+        return "The account at the provider has no credit left. Add credit there, or choose another model with /model."
             .to_owned();
     }
-    let report = Report::read(error);
+    let report = ProviderError::read(error);
     let kind = report.as_ref().and_then(|report| report.kind.as_deref());
     if kind != Some("invalid_request_error") && lower.contains("overloaded") {
-        return "The model has too much to do at the moment. Try again a little later, or choose another one with \
-                /model."
+        return "The model is overloaded at the moment. Try again a little later, or choose another one with /model."
             .to_owned();
     }
-    match report.or_else(|| Report::of_status(error)) {
+    match report.or_else(|| ProviderError::of_status(error)) {
         Some(report) => report.explain(),
         None if error.is_empty() => {
-            "The model failed and did not say why. Try again, or choose another one with /model.".to_owned()
+            "The model failed without an error message. Try again, or choose another one with /model.".to_owned()
         }
-        None => cut(&once(error)),
+        None => truncate(&dedup_paragraphs(error)),
     }
 }
 
 /// True if an assistant's text is nothing but an error in a provider's own format. Prose about errors and other JSON is
 /// not.
 pub fn is_error_text(text: &str) -> bool {
-    Report::read(text.trim()).is_some()
+    ProviderError::read(text.trim()).is_some()
 }
 
 fn is_overflow(lower: &str) -> bool {
@@ -111,10 +110,10 @@ fn is_about_input(lower: &str) -> bool {
     told.is_some_and(|(_, what)| ["required", "missing"].iter().any(|word| what.contains(word)))
 }
 
-fn is_about_money(lower: &str) -> bool {
+fn is_about_billing(lower: &str) -> bool {
     let is_billed =
         lower.contains("billing") && ["upgrade", "credits", "payment", "plan"].iter().any(|word| lower.contains(word));
-    is_billed || words(lower).any(|word| word == "402") || NO_MONEY.iter().any(|phrase| lower.contains(phrase))
+    is_billed || words(lower).any(|word| word == "402") || NO_CREDIT.iter().any(|phrase| lower.contains(phrase))
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -122,7 +121,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A parsed provider error.
-struct Report {
+struct ProviderError {
     status: Option<u16>,
     /// The provider's name for the kind of error.
     kind: Option<String>,
@@ -130,7 +129,7 @@ struct Report {
     request: Option<String>,
 }
 
-impl Report {
+impl ProviderError {
     /// Parses a provider's error object, possibly after a status or a word such as `Error:`.
     fn read(text: &str) -> Option<Self> {
         let (head, body) = text.split_at(text.find('{')?);
@@ -138,7 +137,7 @@ impl Report {
         for word in head.split([' ', ':']).filter(|word| !word.is_empty()) {
             match word.to_ascii_lowercase().as_str() {
                 "error" | "http" | "api" | "llm" => {}
-                word => status = Some(refusal(word)?),
+                word => status = Some(error_status(word)?),
             }
         }
         let outer: Value = serde_json::from_str(body).ok()?;
@@ -146,7 +145,7 @@ impl Report {
         let text = |from: &Value, name: &str| from.get(name).and_then(Value::as_str).map(str::to_owned);
         let kind = text(error, "type").filter(|kind| kind.ends_with("_error") || kind == "insufficient_quota");
         // Google's format: a number, and a name in capitals.
-        let code = error.get("code").and_then(Value::as_u64).and_then(|code| refusal(&code.to_string()));
+        let code = error.get("code").and_then(Value::as_u64).and_then(|code| error_status(&code.to_string()));
         let kind = kind.or_else(|| text(error, "status").filter(|_| code.is_some()))?;
         let request = text(&outer, "request_id").or_else(|| text(error, "request_id"));
         Some(Self { status: status.or(code), kind: Some(kind), message: text(error, "message")?, request })
@@ -158,7 +157,7 @@ impl Report {
         let (status, said) = bare.trim_start().split_at_checked(3)?;
         let is_apart = said.starts_with([' ', ':']);
         let message = said.trim_start_matches([' ', ':']).to_owned();
-        let status = refusal(status).filter(|_| is_apart && !message.is_empty())?;
+        let status = error_status(status).filter(|_| is_apart && !message.is_empty())?;
         Some(Self { status: Some(status), kind: None, message, request: None })
     }
 
@@ -166,9 +165,9 @@ impl Report {
         let status = self.status.map(|status| format!("HTTP {status}"));
         let request = self.request.as_ref().map(|id| format!("request {id}"));
         let facts: Vec<_> = [status, self.kind.clone(), request].into_iter().flatten().collect();
-        let said = cut(&once(self.message.trim()));
+        let said = truncate(&dedup_paragraphs(self.message.trim()));
         let said = said.trim_end_matches('.');
-        format!("The model's provider refused: {said} ({}). {}", facts.join(", "), self.advice())
+        format!("The provider rejected the request: {said} ({}). {}", facts.join(", "), self.advice())
     }
 
     fn advice(&self) -> &'static str {
@@ -178,7 +177,7 @@ impl Report {
                 "Wait a little, or choose another model with /model."
             }
             ("authentication_error" | "permission_error", _) | (_, Some(401 | 403)) => {
-                "Check the API key and what it may do."
+                "Check the API key and its permissions."
             }
             ("invalid_request_error" | "not_found_error", _) | (_, Some(400 | 404 | 422)) => {
                 "Check the model's name and its settings, or choose another one with /model."
@@ -189,20 +188,20 @@ impl Report {
 }
 
 /// Parses an HTTP error status.
-fn refusal(text: &str) -> Option<u16> {
+fn error_status(text: &str) -> Option<u16> {
     text.parse().ok().filter(|status| (400..600).contains(status))
 }
 
 /// Removes consecutive duplicate paragraphs.
-fn once(text: &str) -> String {
+fn dedup_paragraphs(text: &str) -> String {
     let mut paragraphs: Vec<_> = text.split("\n\n").collect();
     paragraphs.dedup_by_key(|paragraph| paragraph.trim());
     paragraphs.join("\n\n")
 }
 
 /// Truncates an error message.
-pub(crate) fn cut(text: &str) -> String {
-    match text.char_indices().nth(MOST) {
+pub(crate) fn truncate(text: &str) -> String {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((at, _)) => format!("{}…", text[..at].trim_end()),
         None => text.to_owned(),
     }

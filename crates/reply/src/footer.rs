@@ -6,7 +6,7 @@ use crate::payload::{Kind, Payload};
 
 /// How much usage is shown: the session setting `responseUsage`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum UsageMode {
     /// Nothing.
     #[default]
     Off,
@@ -16,8 +16,8 @@ pub enum Mode {
     Full,
 }
 
-impl Mode {
-    /// Parses the setting; `on` is an older name for the tokens.
+impl UsageMode {
+    /// Parses the setting; `on` is an older name of `tokens`.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
             "off" => Some(Self::Off),
@@ -30,21 +30,22 @@ impl Mode {
 
 /// Returns the usage line of a run, if enabled and known. A cost of zero is not shown: the account is billed
 /// differently, or the price is unknown.
-pub fn usage(mode: Mode, usage: &Usage, session: &SessionKey) -> Option<String> {
-    if mode == Mode::Off || (usage.input == 0 && usage.output == 0) {
+pub fn usage(mode: UsageMode, usage: &Usage, session: &SessionKey) -> Option<String> {
+    if mode == UsageMode::Off || (usage.input == 0 && usage.output == 0) {
         return None;
     }
     let price = usage.cost.total;
     let price = if price > 0.0 { format!(" · est {}", dollars(price)) } else { String::new() };
-    let whose = if mode == Mode::Full { format!(" · session {session}") } else { String::new() };
+    let whose = if mode == UsageMode::Full { format!(" · session {session}") } else { String::new() };
     Some(format!("Usage: {} in / {} out{price}{whose}", count(usage.input), count(usage.output)))
 }
 
 /// Returns the warning about a message that was truncated to `kept` of `all` tokens.
 pub fn truncated(model: &str, (kept, all): (u64, u64)) -> String {
     format!(
-        "⚠️ Your message was too long for {model}: of about {} tokens it got about {}, the beginning and the end. Send it in \
-         parts, put it into a file for the agent to read, or choose a model with a larger context window.",
+        "⚠️ Your message was too long for {model}: of about {} tokens, the model received about {}, the beginning and \
+         the end. Send it in parts, put it into a file for the agent to read, or choose a model with a larger context \
+         window.",
         count(all),
         count(kept)
     )
@@ -101,11 +102,11 @@ fn dollars(price: f64) -> String {
 
 /// Prefix of every message, set by the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prefix(String);
+pub struct ReplyPrefix(String);
 
 /// Values available to a prefix, known when the model is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Facts<'a> {
+pub struct PrefixValues<'a> {
     /// Provider of the model.
     pub provider: Option<&'a str>,
     /// Model, by the provider's name.
@@ -116,11 +117,11 @@ pub struct Facts<'a> {
     pub name: Option<&'a str>,
 }
 
-impl Prefix {
+impl ReplyPrefix {
     /// Parses the setting `messages.responsePrefix`. `None` if the prefix is empty.
     ///
     /// `auto` is the agent's name in brackets. Unknown placeholders in braces are left unchanged.
-    pub fn new(setting: &str, facts: Facts<'_>) -> Option<Self> {
+    pub fn new(setting: &str, facts: PrefixValues<'_>) -> Option<Self> {
         let setting = setting.trim();
         let text = match setting {
             "auto" => facts.name.map(|name| format!("[{name}]")).unwrap_or_default(),
@@ -138,7 +139,7 @@ impl Prefix {
     }
 }
 
-impl Facts<'_> {
+impl PrefixValues<'_> {
     fn fill(self, template: &str) -> String {
         let mut filled = String::new();
         let mut rest = template;
@@ -189,14 +190,17 @@ mod tests {
     fn the_footer_says_what_a_run_took() {
         let key = SessionKey::parse("agent:main:main", &AgentId::main()).unwrap();
         let line = |mode, taken: Usage| usage(mode, &taken, &key);
-        assert_eq!(line(Mode::Tokens, took(1234, 940, 0.0)).unwrap(), "Usage: 1.2k in / 940 out");
-        assert_eq!(line(Mode::Tokens, took(36_400, 9_949, 0.0042)).unwrap(), "Usage: 36k in / 9.9k out · est $0.0042");
+        assert_eq!(line(UsageMode::Tokens, took(1234, 940, 0.0)).unwrap(), "Usage: 1.2k in / 940 out");
         assert_eq!(
-            line(Mode::Full, took(999_499, 1_460_000, 1.239)).unwrap(),
+            line(UsageMode::Tokens, took(36_400, 9_949, 0.0042)).unwrap(),
+            "Usage: 36k in / 9.9k out · est $0.0042"
+        );
+        assert_eq!(
+            line(UsageMode::Full, took(999_499, 1_460_000, 1.239)).unwrap(),
             "Usage: 999k in / 1.5m out · est $1.24 · session agent:main:main"
         );
-        assert_eq!(line(Mode::Off, took(1, 1, 0.0)), None);
-        assert_eq!(line(Mode::Full, took(0, 0, 0.0)), None);
+        assert_eq!(line(UsageMode::Off, took(1, 1, 0.0)), None);
+        assert_eq!(line(UsageMode::Full, took(0, 0, 0.0)), None);
         assert_eq!([9_950, 999_500].map(count), ["10k", "1.0m"]);
     }
 
@@ -218,7 +222,9 @@ mod tests {
     fn a_message_that_was_too_long_is_told_under_the_answer() {
         let line = truncated("p/m", (29_500, 1_750_000));
         assert!(
-            line.starts_with("⚠️ Your message was too long for p/m: of about 1.8m tokens it got about 30k"),
+            line.starts_with(
+                "⚠️ Your message was too long for p/m: of about 1.8m tokens, the model received about 30k"
+            ),
             "{line}"
         );
         let mut said = vec![Payload::answer("One")];
@@ -243,7 +249,7 @@ mod tests {
         assert_eq!(opening(None, None), []);
     }
 
-    const FACTS: Facts<'_> = Facts {
+    const FACTS: PrefixValues<'_> = PrefixValues {
         provider: Some("anthropic"),
         model: Some("claude-opus-4-5-20251101"),
         thinking: Some("high"),
@@ -252,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_prefix_speaks_of_the_model_that_answers() {
-        let prefix = |setting: &str| Prefix::new(setting, FACTS).map(|prefix| prefix.0);
+        let prefix = |setting: &str| ReplyPrefix::new(setting, FACTS).map(|prefix| prefix.0);
         for (setting, expected) in [
             ("auto", "[Pincer]"),
             ("[{model} | {provider} | think:{thinkingLevel}]", "[claude-opus-4-5 | anthropic | think:high]"),
@@ -262,14 +268,17 @@ mod tests {
             assert_eq!(prefix(setting).as_deref(), Some(expected), "{setting}");
         }
         assert_eq!(prefix("  "), None);
-        let nobody = Prefix::new("auto", Facts::default());
-        assert_eq!((nobody, Prefix::new("{model}", Facts::default()).unwrap().0.as_str()), (None, "{model}"));
+        let nobody = ReplyPrefix::new("auto", PrefixValues::default());
+        assert_eq!(
+            (nobody, ReplyPrefix::new("{model}", PrefixValues::default()).unwrap().0.as_str()),
+            (None, "{model}")
+        );
         assert_eq!(["openai/gpt-5-latest", "gpt-4o", "model"].map(short), ["gpt-5", "gpt-4o", "model"]);
     }
 
     #[test]
     fn a_prefix_is_put_before_words_once() {
-        let prefix = Prefix::new("auto", FACTS).unwrap();
+        let prefix = ReplyPrefix::new("auto", FACTS).unwrap();
         let once = prefix.apply(Payload::answer("Hi"));
         assert_eq!(once, Payload::answer("[Pincer] Hi"));
         assert_eq!(prefix.apply(once.clone()), once);

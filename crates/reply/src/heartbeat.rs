@@ -1,8 +1,8 @@
 //! `HEARTBEAT_OK`: the token with which a model answers a heartbeat if there is nothing to do.
 
 use crate::{
-    edge,
-    spoken::{Rules, Said, read},
+    parse_stream::{ParseRules, ParsedReply, parse_message},
+    trim,
 };
 
 /// The token.
@@ -10,30 +10,30 @@ pub const TOKEN: &str = "HEARTBEAT_OK";
 
 /// Meaning of an answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum HeartbeatReply {
     /// The answer is empty.
     Empty,
     /// There is nothing to do.
     Nothing,
     /// The answer has this content.
-    Words(String),
+    Content(String),
 }
 
 /// Interprets an answer to a heartbeat. Beside the token, up to `ack_max` characters count as nothing; media always
 /// counts.
-pub fn answer(said: Said, ack_max: usize) -> Answer {
+pub fn parse_reply(said: ParsedReply, ack_max: usize) -> HeartbeatReply {
     let is_short = said.text.chars().count() <= ack_max;
     match (said.text.is_empty() && said.found.media.is_empty(), said.found.is_heartbeat || said.found.is_silent) {
-        (true, false) => Answer::Empty,
-        (true, true) => Answer::Nothing,
-        (false, true) if is_short && said.found.media.is_empty() => Answer::Nothing,
-        (false, _) => Answer::Words(said.text),
+        (true, false) => HeartbeatReply::Empty,
+        (true, true) => HeartbeatReply::Nothing,
+        (false, true) if is_short && said.found.media.is_empty() => HeartbeatReply::Nothing,
+        (false, _) => HeartbeatReply::Content(said.text),
     }
 }
 
 /// True if an answer to a heartbeat means that there is nothing to do.
 pub fn is_ack(text: &str, ack_max: usize) -> bool {
-    answer(read(text, Rules::default()), ack_max) == Answer::Nothing
+    parse_reply(parse_message(text, ParseRules::default()), ack_max) == HeartbeatReply::Nothing
 }
 
 /// Strips all tokens at the start of a text; `None` if there are none. The text after them is kept unchanged, except
@@ -43,10 +43,10 @@ pub(crate) fn strip_start(text: &str) -> Option<&str> {
 }
 
 fn strip_one(text: &str) -> Option<&str> {
-    let bare = edge::undress(text);
+    let bare = trim::strip_decoration(text);
     let after = bare.strip_prefix(TOKEN)?;
     // Emphasis after an undecorated token belongs to the text.
-    let after = if bare.len() < text.len() { edge::undress(after) } else { after };
+    let after = if bare.len() < text.len() { trim::strip_decoration(after) } else { after };
     let rest = after.trim_start_matches(['.', '!', ',', ':', ';', '…']);
     let is_word = rest.is_empty() || rest.starts_with(char::is_whitespace);
     is_word.then(|| rest.trim_start())
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn stripped(text: &str) -> (String, bool) {
-        let said = read(text, Rules::default());
+        let said = parse_message(text, ParseRules::default());
         (said.text, said.found.is_heartbeat)
     }
 
@@ -101,9 +101,12 @@ mod tests {
         let with = |count| format!("HEARTBEAT_OK {}", "x".repeat(count));
         assert!(is_ack("all good HEARTBEAT_OK", 300));
         assert!(is_ack(&with(300), 300));
-        assert_eq!(answer(read(&with(301), Rules::default()), 300), Answer::Words("x".repeat(301)));
-        assert_eq!(answer(read(" \n", Rules::default()), 300), Answer::Empty);
-        assert_eq!(answer(read("no_reply", Rules::default()), 300), Answer::Nothing);
+        assert_eq!(
+            parse_reply(parse_message(&with(301), ParseRules::default()), 300),
+            HeartbeatReply::Content("x".repeat(301))
+        );
+        assert_eq!(parse_reply(parse_message(" \n", ParseRules::default()), 300), HeartbeatReply::Empty);
+        assert_eq!(parse_reply(parse_message("no_reply", ParseRules::default()), 300), HeartbeatReply::Nothing);
         assert!(!is_ack("all good", 300));
         assert!(!is_ack("MEDIA:./a.png\nHEARTBEAT_OK", 300));
     }

@@ -7,9 +7,9 @@ mod tools;
 use serde_json::Value;
 
 /// Maximum number of characters of a subject.
-const LONGEST: usize = 120;
+const MAX_SUBJECT_CHARS: usize = 120;
 /// Maximum number of subjects in one line.
-const MOST: usize = 10;
+const MAX_SUBJECTS: usize = 10;
 /// Arguments that are paths.
 const PATHS: &[&str] = &["path", "paths", "file_path", "filePath", "image", "pdf", "pdfs"];
 
@@ -25,7 +25,7 @@ pub enum Style {
 
 /// Subject of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matter {
+pub struct CallSubject {
     /// How a command was run: `elevated`, `pty`.
     flags: Vec<&'static str>,
     words: String,
@@ -34,19 +34,20 @@ pub struct Matter {
 
 /// Returns the subjects of a call, from its arguments; most tools have one, a patch has one per file. `home` is the
 /// user's home directory, shown as `~`.
-pub fn matters(tool: &str, arguments: &Value, home: Option<&str>) -> Vec<Matter> {
+pub fn subjects(tool: &str, arguments: &Value, home: Option<&str>) -> Vec<CallSubject> {
     if tool == "apply_patch" {
         let patch = arguments.get("input").or_else(|| arguments.get("patch")).and_then(Value::as_str);
-        return patched(patch.unwrap_or_default()).map(|path| Matter::new(path, true, home)).collect();
+        return patched_files(patch.unwrap_or_default()).map(|path| CallSubject::new(path, true, home)).collect();
     }
     let known = find(tool).unwrap_or(&tools::UNKNOWN);
-    let given = known.tells.iter().find_map(|name| Some((*name, told(arguments.get(name)?)?)));
+    let given = known.key_arguments.iter().find_map(|name| Some((*name, argument_texts(arguments.get(name)?)?)));
     let (is_path, mut told) = given.map_or((false, Vec::new()), |(name, told)| (PATHS.contains(&name), told));
     let action = arguments.get("action").and_then(Value::as_str).map(str::trim).filter(|action| !action.is_empty());
     if let Some(action) = action {
         told = vec![[&[action.to_owned()], &told[..]].concat().join(" ")];
     }
-    let mut matters: Vec<_> = told.iter().map(|words| Matter::new(words, is_path && action.is_none(), home)).collect();
+    let mut matters: Vec<_> =
+        told.iter().map(|words| CallSubject::new(words, is_path && action.is_none(), home)).collect();
     if tool == "exec" {
         let is_set = |name: &&str| arguments.get(*name).and_then(Value::as_bool) == Some(true);
         let flags: Vec<_> = ["elevated", "pty"].into_iter().filter(is_set).collect();
@@ -56,14 +57,14 @@ pub fn matters(tool: &str, arguments: &Value, home: Option<&str>) -> Vec<Matter>
 }
 
 /// Summarizes calls of one tool in one line. Paths in the same folder are grouped.
-pub fn summary(tool: &str, matters: &[Matter], style: Style) -> String {
+pub fn summary(tool: &str, matters: &[CallSubject], style: Style) -> String {
     let title = title(tool);
     let mut parts: Vec<String> = Vec::new();
     let mut left = 0;
     for (flags, words) in grouped(matters) {
         let words = code(&words, style);
         let part = flags.iter().copied().chain([words.as_str()]).collect::<Vec<_>>().join(" · ");
-        if parts.len() == MOST {
+        if parts.len() == MAX_SUBJECTS {
             left += 1;
         } else if !parts.contains(&part) {
             parts.push(part);
@@ -78,28 +79,28 @@ pub fn summary(tool: &str, matters: &[Matter], style: Style) -> String {
 /// Returns the emoji and the display name of a tool.
 pub fn title(tool: &str) -> String {
     match find(tool) {
-        Some(known) => format!("{} {}", known.sign, known.label),
+        Some(known) => format!("{} {}", known.emoji, known.label),
         None => {
             let words: Vec<_> = tool.split(['_', ' ']).filter(|word| !word.is_empty()).collect();
             let words = words.join(" ");
             let mut letters = words.chars();
             let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-            format!("{} {first}{}", tools::UNKNOWN.sign, letters.as_str())
+            format!("{} {first}{}", tools::UNKNOWN.emoji, letters.as_str())
         }
     }
 }
 
-fn find(tool: &str) -> Option<&'static tools::Tool> {
+fn find(tool: &str) -> Option<&'static tools::ToolLabel> {
     let at = tools::TOOLS.binary_search_by_key(&tool, |known| known.name).ok()?;
     tools::TOOLS.get(at)
 }
 
 /// Returns the text of an argument, if it has any.
-fn told(value: &Value) -> Option<Vec<String>> {
+fn argument_texts(value: &Value) -> Option<Vec<String>> {
     let words = match value {
         Value::String(words) => vec![words.clone()],
         Value::Number(number) => vec![number.to_string()],
-        Value::Array(list) => list.iter().filter_map(told).flatten().collect(),
+        Value::Array(list) => list.iter().filter_map(argument_texts).flatten().collect(),
         Value::Null | Value::Bool(_) | Value::Object(_) => Vec::new(),
     };
     let words: Vec<_> = words.into_iter().filter(|words| !words.trim().is_empty()).collect();
@@ -107,16 +108,16 @@ fn told(value: &Value) -> Option<Vec<String>> {
 }
 
 /// Returns the files of a patch.
-fn patched(patch: &str) -> impl Iterator<Item = &str> {
+fn patched_files(patch: &str) -> impl Iterator<Item = &str> {
     let marks = ["*** Add File: ", "*** Update File: ", "*** Delete File: "];
     patch.lines().filter_map(move |line| marks.iter().find_map(|mark| line.strip_prefix(mark)))
 }
 
-impl Matter {
+impl CallSubject {
     fn new(words: &str, is_path: bool, home: Option<&str>) -> Self {
         let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
-        let line = at_home(&line, home);
-        let words = match line.char_indices().nth(LONGEST) {
+        let line = abbreviate_home(&line, home);
+        let words = match line.char_indices().nth(MAX_SUBJECT_CHARS) {
             Some((cut, _)) => format!("{}…", line[..cut].trim_end()),
             None => line,
         };
@@ -125,7 +126,7 @@ impl Matter {
 }
 
 /// Replaces the home directory by `~` where it is a path or the start of one.
-fn at_home(text: &str, home: Option<&str>) -> String {
+fn abbreviate_home(text: &str, home: Option<&str>) -> String {
     let Some(home) = home.map(|home| home.trim_end_matches('/')).filter(|home| !home.is_empty()) else {
         return text.to_owned();
     };
@@ -146,8 +147,8 @@ fn at_home(text: &str, home: Option<&str>) -> String {
 }
 
 /// Returns the subjects in order, with paths of one folder grouped: `src/{a.rs, b.rs}`.
-fn grouped(matters: &[Matter]) -> Vec<(&[&'static str], String)> {
-    let mut groups: Vec<(&Matter, Option<&str>, Vec<&str>)> = Vec::new();
+fn grouped(matters: &[CallSubject]) -> Vec<(&[&'static str], String)> {
+    let mut groups: Vec<(&CallSubject, Option<&str>, Vec<&str>)> = Vec::new();
     for matter in matters {
         let split = matter.words.rsplit_once('/').filter(|_| matter.is_path);
         let (folder, name) = split.map_or((None, matter.words.as_str()), |(folder, name)| (Some(folder), name));
@@ -157,14 +158,16 @@ fn grouped(matters: &[Matter]) -> Vec<(&[&'static str], String)> {
             None => groups.push((matter, folder, vec![name])),
         }
     }
-    let line =
-        |(matter, folder, names): (&Matter, Option<&str>, Vec<&str>)| match (folder, names.split_at_checked(MOST)) {
-            (Some(folder), Some((first, more @ [_, ..]))) => {
-                format!("{folder}/{{{}, and {} more}}", first.join(", "), more.len())
-            }
-            (Some(folder), _) if names.len() > 1 => format!("{folder}/{{{}}}", names.join(", ")),
-            (Some(_) | None, _) => matter.words.clone(),
-        };
+    let line = |(matter, folder, names): (&CallSubject, Option<&str>, Vec<&str>)| match (
+        folder,
+        names.split_at_checked(MAX_SUBJECTS),
+    ) {
+        (Some(folder), Some((first, more @ [_, ..]))) => {
+            format!("{folder}/{{{}, and {} more}}", first.join(", "), more.len())
+        }
+        (Some(folder), _) if names.len() > 1 => format!("{folder}/{{{}}}", names.join(", ")),
+        (Some(_) | None, _) => matter.words.clone(),
+    };
     groups.into_iter().map(|group| (group.0.flags.as_slice(), line(group))).collect()
 }
 
@@ -188,7 +191,7 @@ mod tests {
     use super::*;
 
     fn line(tool: &str, arguments: &Value) -> String {
-        summary(tool, &matters(tool, arguments, Some("/home/ada")), Style::Plain)
+        summary(tool, &subjects(tool, arguments, Some("/home/ada")), Style::Plain)
     }
 
     #[test]
@@ -228,10 +231,10 @@ mod tests {
     fn several_calls_stand_in_one_line() {
         let paths = ["/home/ada/a/1", "/home/ada/a/2", "x", "/home/ada/b/3", "x"];
         let calls: Vec<_> =
-            paths.iter().flat_map(|path| matters("read", &json!({"path": path}), Some("/home/ada/"))).collect();
+            paths.iter().flat_map(|path| subjects("read", &json!({"path": path}), Some("/home/ada/"))).collect();
         assert_eq!(summary("read", &calls, Style::Plain), "📖 Read: ~/a/{1, 2}; x; ~/b/3");
         let many: Vec<_> =
-            (0..12).flat_map(|n| matters("web_search", &json!({"query": format!("q{n}")}), None)).collect();
+            (0..12).flat_map(|n| subjects("web_search", &json!({"query": format!("q{n}")}), None)).collect();
         let expected = "🔍 Search the web: q0; q1; q2; q3; q4; q5; q6; q7; q8; q9; and 2 more";
         assert_eq!(summary("web_search", &many, Style::Plain), expected);
         let files = json!({"paths": (0..12).map(|n| format!("p/{n}")).collect::<Vec<_>>()});
@@ -242,7 +245,7 @@ mod tests {
     #[test]
     fn markdown_shows_code() {
         let show = |command: &str| {
-            let matters = matters("exec", &json!({"command": command, "pty": true}), None);
+            let matters = subjects("exec", &json!({"command": command, "pty": true}), None);
             summary("exec", &matters, Style::Markdown)
         };
         assert_eq!(show("ls -la"), "🛠️ Exec: pty · `ls -la`");
@@ -252,14 +255,14 @@ mod tests {
     #[test]
     fn only_the_home_itself_is_shortened() {
         let text = "/home/ada /home/adam /mnt/home/ada /home/ada/x '/home/ada'";
-        assert_eq!(at_home(text, Some("/home/ada")), "~ /home/adam /mnt/home/ada ~/x '~'");
-        assert_eq!([at_home("/x", Some("/")), at_home("/x", None)], ["/x", "/x"]);
+        assert_eq!(abbreviate_home(text, Some("/home/ada")), "~ /home/adam /mnt/home/ada ~/x '~'");
+        assert_eq!([abbreviate_home("/x", Some("/")), abbreviate_home("/x", None)], ["/x", "/x"]);
     }
 
     #[test]
     fn a_long_command_is_cut() {
-        let words = "é".repeat(LONGEST + 1);
-        let shown = format!("🛠️ Exec: {}…", "é".repeat(LONGEST));
+        let words = "é".repeat(MAX_SUBJECT_CHARS + 1);
+        let shown = format!("🛠️ Exec: {}…", "é".repeat(MAX_SUBJECT_CHARS));
         assert_eq!(line("exec", &json!({"command": words})), shown);
     }
 

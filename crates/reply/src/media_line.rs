@@ -3,7 +3,7 @@
 
 use crate::fence::Lines;
 
-const WORD: &str = "MEDIA:";
+const KEYWORD: &str = "MEDIA:";
 /// Maximum length of a URL or path.
 const MAX: usize = 4096;
 /// Maximum length of a line that is held back; a longer one is text.
@@ -14,12 +14,12 @@ const MAX_LINE: usize = 4 * MAX;
 pub(crate) struct MediaLines {
     fences: Lines,
     held: String,
-    at: At,
+    at: LineState,
 }
 
 /// Position in a line.
 #[derive(Debug, Clone, Copy)]
-enum At {
+enum LineState {
     /// Before the keyword, or this far into it.
     Start(usize),
     /// After the keyword.
@@ -28,7 +28,7 @@ enum At {
     Text,
 }
 
-impl Default for At {
+impl Default for LineState {
     fn default() -> Self {
         Self::Start(0)
     }
@@ -54,22 +54,22 @@ impl MediaLines {
 
     fn take(&mut self, c: char, out: &mut String) {
         let next = match self.at {
-            At::Start(0) if self.fences.is_inside() => At::Text,
-            At::Start(0) if c.is_whitespace() => At::Start(0),
-            At::Start(at) if WORD[at..].starts_with(c) => {
-                if at + 1 == WORD.len() {
-                    At::Media
+            LineState::Start(0) if self.fences.is_inside() => LineState::Text,
+            LineState::Start(0) if c.is_whitespace() => LineState::Start(0),
+            LineState::Start(at) if KEYWORD[at..].starts_with(c) => {
+                if at + 1 == KEYWORD.len() {
+                    LineState::Media
                 } else {
-                    At::Start(at + 1)
+                    LineState::Start(at + 1)
                 }
             }
-            At::Media if self.held.len() < MAX_LINE => At::Media,
-            At::Start(_) | At::Media | At::Text => At::Text,
+            LineState::Media if self.held.len() < MAX_LINE => LineState::Media,
+            LineState::Start(_) | LineState::Media | LineState::Text => LineState::Text,
         };
         self.at = next;
         match next {
-            At::Start(_) | At::Media => self.held.push(c),
-            At::Text => {
+            LineState::Start(_) | LineState::Media => self.held.push(c),
+            LineState::Text => {
                 out.push_str(&self.held);
                 self.held.clear();
                 out.push(c);
@@ -79,8 +79,8 @@ impl MediaLines {
 
     fn end_line(&mut self, end: &str, out: &mut String, media: &mut Vec<String>) {
         let line = std::mem::take(&mut self.held);
-        let found = if matches!(self.at, At::Media) { read(&line) } else { None };
-        self.at = At::default();
+        let found = if matches!(self.at, LineState::Media) { read(&line) } else { None };
+        self.at = LineState::default();
         match found {
             Some(found) => {
                 media.extend(found.media);
@@ -99,16 +99,16 @@ impl MediaLines {
 
 /// Content of a media line.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct MediaItems {
     media: Vec<String>,
     /// Items that may not be sent; they stay as text.
     rest: String,
 }
 
 /// Parses a media line; a line without a safe item is text.
-fn read(line: &str) -> Option<Found> {
-    let value = line.trim_start().strip_prefix(WORD)?.trim();
-    let mut found = Found { media: Vec::new(), rest: String::new() };
+fn read(line: &str) -> Option<MediaItems> {
+    let value = line.trim_start().strip_prefix(KEYWORD)?.trim();
+    let mut found = MediaItems { media: Vec::new(), rest: String::new() };
     for (gap, item) in items(value).filter(|(_, item)| !bare(item).is_empty()) {
         match safe(bare(item)) {
             Some(source) => found.media.push(source.to_owned()),
@@ -122,7 +122,7 @@ fn read(line: &str) -> Option<Found> {
     let has_one = found.media.len() == 1 && !found.rest.is_empty();
     // One path with spaces in its name.
     if let Some(path) = safe(bare(value)).filter(|_| has_one && value.starts_with("./")) {
-        return Some(Found { media: vec![path.to_owned()], rest: String::new() });
+        return Some(MediaItems { media: vec![path.to_owned()], rest: String::new() });
     }
     (!found.media.is_empty()).then_some(found)
 }
@@ -152,7 +152,7 @@ fn bare(item: &str) -> &str {
 /// Returns a URL or path if it may be sent.
 fn safe(source: &str) -> Option<&str> {
     let is_web = ["http://", "https://"].iter().any(|scheme| {
-        let rest = source.get(scheme.len()..).filter(|_| crate::tags::begins(source, scheme));
+        let rest = source.get(scheme.len()..).filter(|_| crate::tags::starts_with_ignore_case(source, scheme));
         rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
     });
     let is_local = source.len() > 2 && source.starts_with("./") && !source.contains("..");

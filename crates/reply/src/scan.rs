@@ -4,40 +4,40 @@
 use crate::{
     directive::{self, Directive},
     fence::Lines,
-    leak::{self, Marker, Remnant, Step},
+    leaked_calls::{self, LeakMarker, LeakRemnant, RemnantStep},
+    parse_stream::{MessageDirectives, ParseRules},
     payload::ReplyTo,
-    spoken::{Found, Rules},
-    tags::{self, Edge, Look, Name, Tag},
+    tags::{self, Tag, TagMatch, TagName, TagSide},
 };
 
 /// Maximum length of a tag or directive.
-const LONGEST: usize = 256;
+const MAX_CONSTRUCT: usize = 256;
 
 /// Scanner of a streamed text.
 #[derive(Debug, Default)]
-pub(crate) struct Scan {
-    rules: Rules,
+pub(crate) struct StreamScanner {
+    rules: ParseRules,
     /// Text for the user, since it was last taken.
-    pub(crate) said: String,
+    pub(crate) visible: String,
     /// Reasoning, since it was last taken.
-    pub(crate) thought: String,
+    pub(crate) reasoning: String,
     is_thinking: bool,
-    has_thought: bool,
+    has_reasoning: bool,
     /// True between `<final>` tags.
     is_final: bool,
-    code: Code,
+    code: CodeState,
     /// Code state of the text around reasoning.
-    around: Code,
+    around: CodeState,
     /// Text that may become a tag or directive.
     candidate: String,
-    remnant: Option<Remnant>,
-    leaks: Leaks,
-    joint: Joint,
+    remnant: Option<LeakRemnant>,
+    leaks: LeakState,
+    joint: DirectiveGap,
 }
 
 /// Code state of a text.
 #[derive(Debug, Default)]
-struct Code {
+struct CodeState {
     fences: Lines,
     /// Number of consecutive backticks at the end.
     ticks: usize,
@@ -51,7 +51,7 @@ struct Code {
 
 /// Whether calls leak into the text.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Leaks {
+enum LeakState {
     /// A block may be a leaked call.
     #[default]
     Possible,
@@ -65,7 +65,7 @@ enum Leaks {
 
 /// Position at which a directive was removed.
 #[derive(Debug, Default)]
-struct Joint {
+struct DirectiveGap {
     /// True if a space is held back.
     has_space: bool,
     /// True if a directive directly precedes this position.
@@ -73,32 +73,32 @@ struct Joint {
 }
 
 /// A construct that is not text.
-enum Mark {
+enum Construct {
     Tag(Tag),
     Directive(Directive),
-    Leak(Marker),
+    Leak(LeakMarker),
 }
 
-impl Scan {
-    pub(crate) fn new(rules: Rules) -> Self {
+impl StreamScanner {
+    pub(crate) fn new(rules: ParseRules) -> Self {
         Self { rules, ..Self::default() }
     }
 
     /// Processes the next piece.
-    pub(crate) fn push(&mut self, text: &str, found: &mut Found) {
+    pub(crate) fn push(&mut self, text: &str, found: &mut MessageDirectives) {
         for c in text.chars() {
             self.take(c, found);
         }
     }
 
     /// Ends the text and decides about what was kept.
-    pub(crate) fn finish(&mut self, found: &mut Found) {
+    pub(crate) fn finish(&mut self, found: &mut MessageDirectives) {
         loop {
             if let Some(remnant) = self.remnant.take() {
-                self.leaks = Leaks::Over;
+                self.leaks = LeakState::Over;
                 self.push(&remnant.finish(), found);
             } else if !self.candidate.is_empty() {
-                self.refuse(found);
+                self.treat_as_text(found);
             } else if self.code.open > 0 && !self.code.held.is_empty() {
                 self.end_span(found);
             } else {
@@ -106,28 +106,28 @@ impl Scan {
             }
         }
         if std::mem::take(&mut self.joint.has_space) {
-            self.said.push(' ');
+            self.visible.push(' ');
         }
     }
 
-    fn take(&mut self, c: char, found: &mut Found) {
+    fn take(&mut self, c: char, found: &mut MessageDirectives) {
         if let Some(remnant) = &mut self.remnant {
             match remnant.push(c) {
-                Step::More => {}
-                Step::Gone => self.remnant = None,
-                Step::Proved => (self.remnant, self.leaks) = (None, Leaks::Sure),
-                Step::Not(text) => {
+                RemnantStep::More => {}
+                RemnantStep::Gone => self.remnant = None,
+                RemnantStep::Proved => (self.remnant, self.leaks) = (None, LeakState::Sure),
+                RemnantStep::Not(text) => {
                     self.remnant = None;
                     self.push(&text, found);
                 }
-                Step::Denied(text) => {
-                    (self.remnant, self.leaks) = (None, Leaks::Denied);
+                RemnantStep::Denied(text) => {
+                    (self.remnant, self.leaks) = (None, LeakState::Denied);
                     self.push(&text, found);
                 }
             }
         } else if !self.candidate.is_empty() {
             self.candidate.push(c);
-            self.judge(found);
+            self.examine(found);
         } else if self.code.open > 0 {
             self.take_in_span(c, found);
         } else {
@@ -135,7 +135,7 @@ impl Scan {
         }
     }
 
-    fn take_plain(&mut self, c: char, found: &mut Found) {
+    fn take_plain(&mut self, c: char, found: &mut MessageDirectives) {
         let is_fenced = self.code.fences.is_inside();
         let is_escaped = self.code.ticks == 0 && self.code.last == Some('\\');
         if c == '`' && !is_fenced && !is_escaped {
@@ -156,7 +156,7 @@ impl Scan {
 
     /// Processes a character of a possible code span. It is emitted until a character arrives that is read differently
     /// in text.
-    fn take_in_span(&mut self, c: char, found: &mut Found) {
+    fn take_in_span(&mut self, c: char, found: &mut MessageDirectives) {
         let code = &mut self.code;
         if c == '`' {
             code.ticks += 1;
@@ -173,7 +173,7 @@ impl Scan {
     }
 
     /// Ends a code span, or a text that was not one.
-    fn end_span(&mut self, found: &mut Found) {
+    fn end_span(&mut self, found: &mut MessageDirectives) {
         let held = std::mem::take(&mut self.code.held);
         let open = std::mem::take(&mut self.code.open);
         if std::mem::take(&mut self.code.ticks) == open {
@@ -184,35 +184,35 @@ impl Scan {
     }
 
     /// Examines what may become a tag or directive.
-    fn judge(&mut self, found: &mut Found) {
+    fn examine(&mut self, found: &mut MessageDirectives) {
         let candidate = &self.candidate;
-        let look = if candidate.len() > LONGEST {
-            Look::Never
+        let look = if candidate.len() > MAX_CONSTRUCT {
+            TagMatch::NoMatch
         } else if candidate.starts_with('<') {
-            tags::look(candidate).map(Mark::Tag)
+            tags::match_tag(candidate).map(Construct::Tag)
         } else if candidate.starts_with("[[") {
-            directive::look(candidate).map(Mark::Directive)
+            directive::match_directive(candidate).map(Construct::Directive)
         } else {
-            leak::look(candidate).map(Mark::Leak)
+            leaked_calls::match_marker(candidate).map(Construct::Leak)
         };
         match look {
-            Look::Maybe => {}
-            Look::Never => self.refuse(found),
-            Look::Is(Mark::Tag(tag)) => self.meet_tag(tag, found),
-            Look::Is(Mark::Directive(directive)) => {
+            TagMatch::Partial => {}
+            TagMatch::NoMatch => self.treat_as_text(found),
+            TagMatch::Match(Construct::Tag(tag)) => self.meet_tag(tag, found),
+            TagMatch::Match(Construct::Directive(directive)) => {
                 self.candidate.clear();
                 self.joint.is_fresh = true;
                 found.note(directive);
             }
-            Look::Is(Mark::Leak(marker)) => {
+            TagMatch::Match(Construct::Leak(marker)) => {
                 self.candidate.clear();
-                self.remnant = (self.leaks != Leaks::Over).then(|| Remnant::after(marker));
+                self.remnant = (self.leaks != LeakState::Over).then(|| LeakRemnant::after(marker));
             }
         }
     }
 
     /// Treats the candidate as text: emits its first character and processes the others again.
-    fn refuse(&mut self, found: &mut Found) {
+    fn treat_as_text(&mut self, found: &mut MessageDirectives) {
         let text = std::mem::take(&mut self.candidate);
         let mut rest = text.chars();
         if let Some(first) = rest.next() {
@@ -221,52 +221,54 @@ impl Scan {
         self.push(rest.as_str(), found);
     }
 
-    fn meet_tag(&mut self, tag: Tag, found: &mut Found) {
+    fn meet_tag(&mut self, tag: Tag, found: &mut MessageDirectives) {
         match (tag.name, tag.edge) {
-            (Name::Think, Edge::Open) if !self.is_thinking => {
+            (TagName::Think, TagSide::Open) if !self.is_thinking => {
                 self.is_thinking = true;
                 self.around = std::mem::take(&mut self.code);
-                if self.has_thought {
-                    self.thought.push('\n');
+                if self.has_reasoning {
+                    self.reasoning.push('\n');
                 }
             }
-            (Name::Think, Edge::Close) if self.is_thinking => {
+            (TagName::Think, TagSide::Close) if self.is_thinking => {
                 self.is_thinking = false;
                 self.code = std::mem::take(&mut self.around);
             }
-            (Name::Final, Edge::Open | Edge::Close) if !self.is_thinking => {
-                self.is_final = tag.edge == Edge::Open;
+            (TagName::Final, TagSide::Open | TagSide::Close) if !self.is_thinking => {
+                self.is_final = tag.edge == TagSide::Open;
                 if self.rules.enforce_final {
-                    self.code = Code::default();
+                    self.code = CodeState::default();
                 }
             }
-            (Name::Think | Name::Final, _) => {}
-            (Name::Calls, _) if !self.is_thinking => self.leaks = Leaks::Sure,
-            (Name::Invoke, Edge::Open) if !self.is_thinking && matches!(self.leaks, Leaks::Possible | Leaks::Sure) => {
+            (TagName::Think | TagName::Final, _) => {}
+            (TagName::Calls, _) if !self.is_thinking => self.leaks = LeakState::Sure,
+            (TagName::Invoke, TagSide::Open)
+                if !self.is_thinking && matches!(self.leaks, LeakState::Possible | LeakState::Sure) =>
+            {
                 let tag = std::mem::take(&mut self.candidate);
-                self.remnant = Some(Remnant::invoke(tag, self.leaks == Leaks::Sure));
+                self.remnant = Some(LeakRemnant::invoke(tag, self.leaks == LeakState::Sure));
             }
-            (Name::Invoke, Edge::Close | Edge::Empty) if self.leaks == Leaks::Sure => {}
-            (Name::Calls | Name::Invoke, _) => return self.refuse(found),
+            (TagName::Invoke, TagSide::Close | TagSide::Empty) if self.leaks == LeakState::Sure => {}
+            (TagName::Calls | TagName::Invoke, _) => return self.treat_as_text(found),
         }
         self.candidate.clear();
     }
 
     fn emit(&mut self, c: char) {
         if self.is_thinking {
-            self.thought.push(c);
-            self.has_thought = true;
+            self.reasoning.push(c);
+            self.has_reasoning = true;
         } else if self.is_final || !self.rules.enforce_final {
             if std::mem::take(&mut self.joint.is_fresh) && self.joint.swallows(c, self.code.last) {
                 return;
             }
             if std::mem::take(&mut self.joint.has_space) {
-                self.said.push(' ');
+                self.visible.push(' ');
             }
             if c == ' ' {
                 self.joint.has_space = true;
             } else {
-                self.said.push(c);
+                self.visible.push(c);
             }
         }
         self.code.fences.push(c);
@@ -274,7 +276,7 @@ impl Scan {
     }
 }
 
-impl Joint {
+impl DirectiveGap {
     /// True if a space is removed with a directive: the one after it if there was whitespace before it as well, or the
     /// one before it if a line ends after it.
     fn swallows(&mut self, next: char, before: Option<char>) -> bool {
@@ -285,17 +287,17 @@ impl Joint {
     }
 }
 
-impl<T> Look<T> {
-    fn map<U>(self, f: impl FnOnce(T) -> U) -> Look<U> {
+impl<T> TagMatch<T> {
+    fn map<U>(self, f: impl FnOnce(T) -> U) -> TagMatch<U> {
         match self {
-            Self::Never => Look::Never,
-            Self::Maybe => Look::Maybe,
-            Self::Is(it) => Look::Is(f(it)),
+            Self::NoMatch => TagMatch::NoMatch,
+            Self::Partial => TagMatch::Partial,
+            Self::Match(it) => TagMatch::Match(f(it)),
         }
     }
 }
 
-impl Found {
+impl MessageDirectives {
     /// An explicit reply target takes precedence over the current message; of several the last one counts.
     fn note(&mut self, directive: Directive) {
         match directive {

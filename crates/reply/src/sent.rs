@@ -14,17 +14,17 @@ use serde_json::Value;
 use crate::payload::Payload;
 
 /// Maximum number of texts and media stored; the oldest text is dropped first.
-const MOST: usize = 200;
+const MAX_STORED: usize = 200;
 /// Number of characters below which only an equal text is a repetition: short sentences are repeated with a new
 /// meaning.
-const SHORTEST: usize = 10;
+const MIN_CHARS: usize = 10;
 /// Minimum percentage of an answer that must have been sent, if it introduces what was sent.
-const OVERLAP: usize = 80;
+const MIN_OVERLAP_PERCENT: usize = 80;
 
 /// What a run sent to the conversation that it answers.
 #[derive(Debug, Clone, Default)]
-pub struct Sent {
-    pending: HashMap<CallId, Piece>,
+pub struct SentTexts {
+    pending: HashMap<CallId, SentContent>,
     texts: VecDeque<SentText>,
     media: BTreeSet<String>,
     /// True if anything was sent.
@@ -35,7 +35,7 @@ pub struct Sent {
 
 /// Content that one call sends to this conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Piece {
+struct SentContent {
     text: String,
     media: Vec<String>,
 }
@@ -44,12 +44,12 @@ struct Piece {
 struct SentText {
     call: CallId,
     input: u32,
-    text: Plain,
+    text: ComparableText,
 }
 
 /// A text that is withheld because the user has already read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Withheld {
+pub struct WithheldText {
     pub text: String,
     /// Tool call that sent it.
     pub call: CallId,
@@ -79,10 +79,10 @@ impl Repetition {
     }
 }
 
-impl Sent {
+impl SentTexts {
     /// Records the start of a call. `origin` is the conversation that the run answers, and the default target.
     pub fn begin(&mut self, call: &CallId, tool: &str, arguments: &Value, origin: &Route) {
-        if let Some(piece) = Piece::of(tool, arguments, origin) {
+        if let Some(piece) = SentContent::of(tool, arguments, origin) {
             self.pending.insert(call.clone(), piece);
         }
     }
@@ -91,11 +91,11 @@ impl Sent {
     pub fn end(&mut self, call: &CallId, is_error: bool) {
         let Some(piece) = self.pending.remove(call).filter(|_| !is_error) else { return };
         self.is_answered = true;
-        self.texts.push_back(SentText { call: call.clone(), input: self.input, text: Plain::of(&piece.text) });
-        if self.texts.len() > MOST {
+        self.texts.push_back(SentText { call: call.clone(), input: self.input, text: ComparableText::of(&piece.text) });
+        if self.texts.len() > MAX_STORED {
             self.texts.pop_front();
         }
-        if self.media.len() < MOST {
+        if self.media.len() < MAX_STORED {
             self.media.extend(piece.media);
         }
     }
@@ -117,24 +117,24 @@ impl Sent {
 
     /// Returns how a text, written after `input` user messages, repeats what was sent, and by which call.
     pub fn repetition(&self, text: &str, input: u32) -> Option<(&CallId, Repetition)> {
-        let text = Plain::of(text);
+        let text = ComparableText::of(text);
         let known = self.texts.iter().filter(|sent| sent.input == input);
         known.filter_map(|sent| Some((&sent.call, text.repeats(&sent.text)?))).next()
     }
 
     /// True if an incomplete text is a repetition so far, or may become one.
     pub fn may_repeat(&self, text: &str) -> bool {
-        let plain = Plain::of(text);
+        let plain = ComparableText::of(text);
         let mut known = self.texts.iter().filter(|sent| sent.input == self.input);
         known.any(|sent| plain.may_become_part_of(&sent.text) || plain.repeats(&sent.text).is_some())
     }
 
     /// Returns what remains to be sent of a model's message, written after `input` user messages: all of it, or only
     /// the media that were not sent.
-    pub fn withhold(&self, said: Payload, input: u32) -> (Option<Payload>, Option<Withheld>) {
+    pub fn withhold(&self, said: Payload, input: u32) -> (Option<Payload>, Option<WithheldText>) {
         let Some((call, repetition)) = self.repetition(&said.text, input) else { return (Some(said), None) };
         let Payload { text, media, .. } = said;
-        let withheld = (!text.trim().is_empty()).then(|| Withheld { text, call: call.clone(), repetition });
+        let withheld = (!text.trim().is_empty()).then(|| WithheldText { text, call: call.clone(), repetition });
         let media: Vec<_> = media.into_iter().filter(|media| !self.media.contains(media)).collect();
         let (kind, reply_to, is_voice) = (said.kind, said.reply_to, said.is_voice);
         let left = Payload { kind, text: String::new(), media, reply_to, is_voice };
@@ -142,7 +142,7 @@ impl Sent {
     }
 }
 
-impl Piece {
+impl SentContent {
     /// Returns what a call sends to the conversation that the run answers, if anything.
     fn of(tool: &str, arguments: &Value, origin: &Route) -> Option<Self> {
         let given =
@@ -158,7 +158,7 @@ impl Piece {
         let channel = given("provider").or_else(|| given("channel"));
         let is_here = |to: &str| {
             let place = Route::new(channel, Some(to), given("accountId"), given("threadId"));
-            is_same(&Route { channel: place.channel.or_else(|| origin.channel.clone()), ..place }, origin)
+            is_same_conversation(&Route { channel: place.channel.or_else(|| origin.channel.clone()), ..place }, origin)
         };
         let is_same_thread =
             || given("threadId").is_none_or(|thread| origin.thread.as_deref().is_none_or(|own| own == thread));
@@ -172,7 +172,7 @@ impl Piece {
 }
 
 /// True if two routes lead to the same conversation. Fields that only one of them has are ignored.
-pub fn is_same(one: &Route, other: &Route) -> bool {
+pub fn is_same_conversation(one: &Route, other: &Route) -> bool {
     let agrees = |one: &Option<String>, other: &Option<String>| match (one, other) {
         (Some(one), Some(other)) => one == other,
         (None, _) | (_, None) => true,
@@ -198,14 +198,14 @@ fn address(to: &str, channel: Option<&str>) -> String {
 
 /// A normalized text for comparison: its words in lower case without Markdown, punctuation and emoji.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Plain {
-    words: Vec<Word>,
+struct ComparableText {
+    words: Vec<ComparableWord>,
     /// The unchanged text, if it has no words.
     bare: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Word {
+struct ComparableWord {
     text: String,
     /// True if a sentence or line starts with it.
     begins: bool,
@@ -213,9 +213,9 @@ struct Word {
     ends: bool,
 }
 
-impl Plain {
+impl ComparableText {
     fn of(text: &str) -> Self {
-        let mut words: Vec<Word> = Vec::new();
+        let mut words: Vec<ComparableWord> = Vec::new();
         for line in text.lines() {
             let mut begins = true;
             let quoted = line.trim_start().trim_start_matches(['>', ' ']);
@@ -225,7 +225,7 @@ impl Plain {
                     begins |= ends;
                     words.iter_mut().last().into_iter().for_each(|last| last.ends |= ends);
                 } else {
-                    words.push(Word { text, begins, ends });
+                    words.push(ComparableWord { text, begins, ends });
                     begins = ends;
                 }
             }
@@ -251,22 +251,23 @@ impl Plain {
             return is_equal(&self.words, &sent.words).then_some(Repetition::Same);
         }
         let (chars, sent_chars) = (self.chars(), sent.chars());
-        if chars.min(sent_chars) < SHORTEST {
+        if chars.min(sent_chars) < MIN_CHARS {
             return None;
         }
         if own < other {
-            let is_whole = |part: &[Word]| part[0].begins && part[own - 1].ends && is_equal(&self.words, part);
+            let is_whole =
+                |part: &[ComparableWord]| part[0].begins && part[own - 1].ends && is_equal(&self.words, part);
             return sent.words.windows(own).any(is_whole).then_some(Repetition::Part);
         }
         let is_last = is_equal(&self.words[own - other..], &sent.words);
-        (is_last && sent_chars * 100 >= chars * OVERLAP).then_some(Repetition::Introduced)
+        (is_last && sent_chars * 100 >= chars * MIN_OVERLAP_PERCENT).then_some(Repetition::Introduced)
     }
 
     /// True if appending words can make this text whole sentences of one that was sent, or all of it.
     fn may_become_part_of(&self, sent: &Self) -> bool {
         let count = self.words.len();
         // The last word may be incomplete.
-        let is_begun = |from: &[Word]| {
+        let is_begun = |from: &[ComparableWord]| {
             from.len() >= count && from[0].begins && {
                 let last = count.saturating_sub(1);
                 is_equal(&self.words[..last], &from[..last])
@@ -277,7 +278,7 @@ impl Plain {
     }
 }
 
-fn is_equal(one: &[Word], other: &[Word]) -> bool {
+fn is_equal(one: &[ComparableWord], other: &[ComparableWord]) -> bool {
     one.iter().map(|word| &word.text).eq(other.iter().map(|word| &word.text))
 }
 

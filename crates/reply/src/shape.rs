@@ -6,9 +6,9 @@
 
 use crate::{
     failure,
+    parse_stream::{MessageDirectives, ParsedReply},
     payload::{Kind, Payload},
-    reasoning, rest,
-    spoken::{Found, Said},
+    reasoning, remaining,
 };
 
 /// Words of tool errors that a model usually corrects with another call; they are of no use to the user.
@@ -16,10 +16,10 @@ const RECOVERABLE: &[&str] = &["required", "missing", "invalid", "must be", "mus
 
 /// Result of a run.
 #[derive(Debug, Clone)]
-pub struct Turn<'a> {
+pub struct RunReplies<'a> {
     /// The model's messages, without tags, directives and tokens, and without those that repeat what it sent with its
-    /// tools: [`Sent::withhold`](crate::sent::Sent::withhold).
-    pub said: Vec<Payload>,
+    /// tools: [`SentTexts::withhold`](crate::sent::SentTexts::withhold).
+    pub messages: Vec<Payload>,
     /// Raw error that ended the run.
     pub error: Option<String>,
     /// Tool summaries, if they are sent with the replies and not before them.
@@ -29,13 +29,13 @@ pub struct Turn<'a> {
     /// Last tool call that failed.
     pub failure: Option<ToolFailure>,
     /// How the model ended.
-    pub ending: Ending,
+    pub ending: ModelEnding,
     /// Payloads that the user already received, in order, without prefix.
     pub delivered: &'a [Payload],
     /// True if the model has written to the user with its tools.
     pub is_answered: bool,
     /// What the user expects.
-    pub duty: Duty,
+    pub expectation: Expectation,
 }
 
 /// A tool call that failed.
@@ -49,7 +49,7 @@ pub struct ToolFailure {
 
 /// How a model ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ending {
+pub enum ModelEnding {
     /// With its text, which may be empty.
     #[default]
     Words,
@@ -61,7 +61,7 @@ pub enum Ending {
 
 /// What the user expects of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Duty {
+pub enum Expectation {
     /// Something to read; if there is nothing, the model can be asked once more.
     #[default]
     Answer,
@@ -73,40 +73,40 @@ pub enum Duty {
 
 /// What remains to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shaped {
+pub struct ShapedReplies {
     /// Payloads in this order; none of them is empty.
     pub payloads: Vec<Payload>,
     /// What the user will have received.
-    pub verdict: Verdict,
+    pub verdict: ReplyStatus,
 }
 
 /// What a user has received when everything is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReplyStatus {
     /// An answer or an error.
     Answered,
     /// Nothing, and nothing is expected.
     Silent,
     /// Nothing, although something is expected: ask the model once more, without tools, and shape again with
-    /// [`Duty::LastAnswer`].
+    /// [`Expectation::LastAnswer`].
     Missing,
 }
 
-impl From<Said> for Payload {
+impl From<ParsedReply> for Payload {
     /// Converts a model's message to a part of the answer, without the reasoning.
-    fn from(Said { text, found, .. }: Said) -> Self {
-        let Found { reply_to, is_voice, media, .. } = found;
+    fn from(ParsedReply { text, found, .. }: ParsedReply) -> Self {
+        let MessageDirectives { reply_to, is_voice, media, .. } = found;
         Self { kind: Kind::Answer, text, media, reply_to, is_voice }
     }
 }
 
 /// Shapes the payloads that remain to be sent at the end of a run.
-pub fn shape(turn: Turn<'_>) -> Shaped {
-    let is_voice = turn.said.iter().chain(turn.delivered).any(|payload| payload.is_voice);
+pub fn shape(turn: RunReplies<'_>) -> ShapedReplies {
+    let is_voice = turn.messages.iter().chain(turn.delivered).any(|payload| payload.is_voice);
     let has_answer = |payloads: &[Payload]| payloads.iter().any(is_answer);
     let was_answered = has_answer(turn.delivered) || turn.is_answered;
-    let error = turn.error.as_deref().map(failure::told);
-    let texts = answers(rest::of(turn.said, turn.delivered), turn.error.as_deref());
+    let error = turn.error.as_deref().map(failure::user_message);
+    let texts = answers(remaining::remaining(turn.messages, turn.delivered), turn.error.as_deref());
 
     let errors = error.map(|text| Payload { kind: Kind::Error, ..Payload::answer(text) });
     let tools = turn.tools.into_iter().map(|text| Payload { kind: Kind::Tool, ..Payload::answer(text) });
@@ -117,37 +117,37 @@ pub fn shape(turn: Turn<'_>) -> Shaped {
         payload.is_voice |= is_voice;
     }
     if was_answered || has_answer(&payloads) {
-        return Shaped { payloads, verdict: Verdict::Answered };
+        return ShapedReplies { payloads, verdict: ReplyStatus::Answered };
     }
-    let (fallback, verdict) = fall_back(turn.failure.as_ref(), turn.ending, turn.duty);
+    let (fallback, verdict) = fall_back(turn.failure.as_ref(), turn.ending, turn.expectation);
     // Without an answer, its reasoning is not sent either.
-    payloads.retain(|payload| payload.kind != Kind::Reasoning || verdict != Verdict::Silent);
+    payloads.retain(|payload| payload.kind != Kind::Reasoning || verdict != ReplyStatus::Silent);
     payloads.extend(fallback);
-    Shaped { payloads, verdict }
+    ShapedReplies { payloads, verdict }
 }
 
 /// Returns the fallback for a user who has nothing to read.
-fn fall_back(failure: Option<&ToolFailure>, ending: Ending, duty: Duty) -> (Option<Payload>, Verdict) {
+fn fall_back(failure: Option<&ToolFailure>, ending: ModelEnding, duty: Expectation) -> (Option<Payload>, ReplyStatus) {
     let serious = failure.filter(|failure| !failure.is_recoverable());
     let told = match (ending, duty) {
-        (Ending::Calls, _) | (Ending::Silence, Duty::Free) => return (None, Verdict::Silent),
-        (Ending::Words, Duty::Free) if serious.is_none() => return (None, Verdict::Silent),
-        (Ending::Silence, Duty::Answer) => None,
-        (Ending::Words, Duty::Answer | Duty::Free) => serious.map(ToolFailure::text),
-        (Ending::Words | Ending::Silence, Duty::LastAnswer) => Some(failure.map_or_else(
+        (ModelEnding::Calls, _) | (ModelEnding::Silence, Expectation::Free) => return (None, ReplyStatus::Silent),
+        (ModelEnding::Words, Expectation::Free) if serious.is_none() => return (None, ReplyStatus::Silent),
+        (ModelEnding::Silence, Expectation::Answer) => None,
+        (ModelEnding::Words, Expectation::Answer | Expectation::Free) => serious.map(ToolFailure::text),
+        (ModelEnding::Words | ModelEnding::Silence, Expectation::LastAnswer) => Some(failure.map_or_else(
             || "The model ended without an answer. Ask again, or choose another one with /model.".to_owned(),
             ToolFailure::text,
         )),
     };
     match told {
-        Some(text) => (Some(Payload { kind: Kind::Error, ..Payload::answer(text) }), Verdict::Answered),
-        None => (None, Verdict::Missing),
+        Some(text) => (Some(Payload { kind: Kind::Error, ..Payload::answer(text) }), ReplyStatus::Answered),
+        None => (None, ReplyStatus::Missing),
     }
 }
 
 impl ToolFailure {
     fn text(&self) -> String {
-        format!("⚠️ {} failed: {}", self.label, failure::cut(self.error.trim()))
+        format!("⚠️ {} failed: {}", self.label, failure::truncate(self.error.trim()))
     }
 
     fn is_recoverable(&self) -> bool {
@@ -166,7 +166,7 @@ fn is_answer(payload: &Payload) -> bool {
 
 /// Removes texts that only repeat the error, and explains texts that are errors themselves.
 fn answers(texts: Vec<Payload>, error: Option<&str>) -> Vec<Payload> {
-    let explained = error.map(failure::told);
+    let explained = error.map(failure::user_message);
     let repeats = |text: &str| {
         let is_same = |known: &str| known.trim() == text.trim();
         error.is_some_and(|error| is_same(error) || failure::is_error_text(text))

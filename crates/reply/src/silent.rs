@@ -1,13 +1,13 @@
 //! `NO_REPLY`: the token with which a model says that it has no reply.
 
-use crate::edge::Edges;
+use crate::trim::Trimmer;
 
 /// The token.
 pub const TOKEN: &str = "NO_REPLY";
 
 /// True if a text is the token, ignoring case, possibly with quotes, emphasis or punctuation.
 pub fn is_silent(text: &str) -> bool {
-    let mut edges = Edges::default();
+    let mut edges = Trimmer::default();
     edges.push(text, &mut String::new());
     edges.is_silent()
 }

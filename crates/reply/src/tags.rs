@@ -3,28 +3,28 @@
 
 /// Result of examining a text that starts like a construct.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Look<T> {
+pub(crate) enum TagMatch<T> {
     /// Plain text.
-    Never,
+    NoMatch,
     /// Undecided.
-    Maybe,
+    Partial,
     /// This construct, complete.
-    Is(T),
+    Match(T),
 }
 
 /// A tag that is not meant for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag {
-    pub(crate) name: Name,
-    pub(crate) edge: Edge,
+    pub(crate) name: TagName,
+    pub(crate) edge: TagSide,
 }
 
 /// Name of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Name {
+pub(crate) enum TagName {
     Think,
     Final,
-    /// A call inside [`Name::Calls`].
+    /// A call inside [`TagName::Calls`].
     Invoke,
     /// Tool calls that a provider leaked into the text.
     Calls,
@@ -32,44 +32,50 @@ pub(crate) enum Name {
 
 /// Side of its content on which a tag is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Edge {
+pub(crate) enum TagSide {
     Open,
     Close,
     /// `<think/>`: no content.
     Empty,
 }
 
-const NAMES: [(&str, Name); 7] = [
-    ("think", Name::Think),
-    ("thinking", Name::Think),
-    ("thought", Name::Think),
-    ("antthinking", Name::Think),
-    ("final", Name::Final),
-    ("invoke", Name::Invoke),
-    ("minimax:tool_call", Name::Calls),
+const NAMES: [(&str, TagName); 7] = [
+    ("think", TagName::Think),
+    ("thinking", TagName::Think),
+    ("thought", TagName::Think),
+    ("antthinking", TagName::Think),
+    ("final", TagName::Final),
+    ("invoke", TagName::Invoke),
+    ("minimax:tool_call", TagName::Calls),
 ];
 
 /// Parses a text that starts with `<`. Must be called after each character: only the last one is checked for the end.
-pub(crate) fn look(candidate: &str) -> Look<Tag> {
-    let Some(inner) = candidate.strip_prefix('<').map(str::trim_start) else { return Look::Never };
+pub(crate) fn match_tag(candidate: &str) -> TagMatch<Tag> {
+    let Some(inner) = candidate.strip_prefix('<').map(str::trim_start) else { return TagMatch::NoMatch };
     let (is_close, inner) = inner.strip_prefix('/').map_or((false, inner), |inner| (true, inner.trim_start()));
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '-');
     let end = inner.find(|c| !is_name(c)).unwrap_or(inner.len());
     let (name, rest) = inner.split_at(end);
     if rest.is_empty() {
-        return if NAMES.iter().any(|(known, _)| begins(known, name)) { Look::Maybe } else { Look::Never };
+        return if NAMES.iter().any(|(known, _)| starts_with_ignore_case(known, name)) {
+            TagMatch::Partial
+        } else {
+            TagMatch::NoMatch
+        };
     }
-    let Some((_, name)) = NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else { return Look::Never };
+    let Some((_, name)) = NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
+        return TagMatch::NoMatch;
+    };
     match rest.as_bytes() {
-        [.., b'<'] => Look::Never,
-        [.., b'/', b'>'] if !is_close => Look::Is(Tag { name: *name, edge: Edge::Empty }),
-        [.., b'>'] => Look::Is(Tag { name: *name, edge: if is_close { Edge::Close } else { Edge::Open } }),
-        _ => Look::Maybe,
+        [.., b'<'] => TagMatch::NoMatch,
+        [.., b'/', b'>'] if !is_close => TagMatch::Match(Tag { name: *name, edge: TagSide::Empty }),
+        [.., b'>'] => TagMatch::Match(Tag { name: *name, edge: if is_close { TagSide::Close } else { TagSide::Open } }),
+        _ => TagMatch::Partial,
     }
 }
 
 /// True if a text starts with this, ignoring case.
-pub(crate) fn begins(word: &str, start: &str) -> bool {
+pub(crate) fn starts_with_ignore_case(word: &str, start: &str) -> bool {
     word.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
@@ -77,31 +83,31 @@ pub(crate) fn begins(word: &str, start: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn is(name: Name, edge: Edge) -> Look<Tag> {
-        Look::Is(Tag { name, edge })
+    fn is(name: TagName, edge: TagSide) -> TagMatch<Tag> {
+        TagMatch::Match(Tag { name, edge })
     }
 
     #[test]
     fn tags_are_known_in_any_case_with_spaces_and_attributes() {
         for open in ["<think>", "< THINK >", "<thinking>", "<Thought mood=\"calm\">", "<\tantthinking\n>"] {
-            assert_eq!(look(open), is(Name::Think, Edge::Open), "{open}");
+            assert_eq!(match_tag(open), is(TagName::Think, TagSide::Open), "{open}");
         }
         for close in ["</think>", "< / thinking >", "</thought/>"] {
-            assert_eq!(look(close), is(Name::Think, Edge::Close), "{close}");
+            assert_eq!(match_tag(close), is(TagName::Think, TagSide::Close), "{close}");
         }
-        assert_eq!(look("<final>"), is(Name::Final, Edge::Open));
-        assert_eq!(look("<think />"), is(Name::Think, Edge::Empty));
-        assert_eq!(look("<invoke name=\"x\">"), is(Name::Invoke, Edge::Open));
-        assert_eq!(look("</minimax:tool_call>"), is(Name::Calls, Edge::Close));
+        assert_eq!(match_tag("<final>"), is(TagName::Final, TagSide::Open));
+        assert_eq!(match_tag("<think />"), is(TagName::Think, TagSide::Empty));
+        assert_eq!(match_tag("<invoke name=\"x\">"), is(TagName::Invoke, TagSide::Open));
+        assert_eq!(match_tag("</minimax:tool_call>"), is(TagName::Calls, TagSide::Close));
     }
 
     #[test]
     fn other_tags_are_told_at_the_first_letter_that_differs() {
         for maybe in ["<", "< ", "</", "<th", "<think", "<thinki", "<final a=1", "<minimax:"] {
-            assert_eq!(look(maybe), Look::Maybe, "{maybe}");
+            assert_eq!(match_tag(maybe), TagMatch::Partial, "{maybe}");
         }
         for never in ["<b", "<3", "<thinker", "<think-", "<thin>", "<thin ", "<think <", "<<", "</>", "<é", "<>"] {
-            assert_eq!(look(never), Look::Never, "{never}");
+            assert_eq!(match_tag(never), TagMatch::NoMatch, "{never}");
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::payload::{Kind, Payload, ReplyTo};
 
 /// Which replies refer to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum ThreadMode {
     /// None.
     #[default]
     Off,
@@ -14,7 +14,7 @@ pub enum Mode {
     All,
 }
 
-impl Mode {
+impl ThreadMode {
     /// Parses the setting `replyToMode`.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
@@ -29,7 +29,7 @@ impl Mode {
 /// Threading of the replies of one run, blocks and final ones alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Threading {
-    mode: Mode,
+    mode: ThreadMode,
     /// Message that started the run, if the platform gave it an id.
     current: Option<String>,
     /// True if the model may name a message although the mode is off.
@@ -39,7 +39,7 @@ pub struct Threading {
 
 impl Threading {
     /// Creates the threading of a run that `current` started.
-    pub fn new(mode: Mode, current: Option<String>) -> Self {
+    pub fn new(mode: ThreadMode, current: Option<String>) -> Self {
         Self { mode, current, allows_tags: false, is_used: false }
     }
 
@@ -55,9 +55,9 @@ impl Threading {
         let named = payload.reply_to.clone();
         let target = match (payload.kind, self.mode) {
             (Kind::Notice, _) => None,
-            (_, Mode::Off) => named.filter(|_| self.allows_tags),
-            (_, Mode::First) if self.is_used => None,
-            (_, Mode::First | Mode::All) => named.or(Some(ReplyTo::Current)),
+            (_, ThreadMode::Off) => named.filter(|_| self.allows_tags),
+            (_, ThreadMode::First) if self.is_used => None,
+            (_, ThreadMode::First | ThreadMode::All) => named.or(Some(ReplyTo::Current)),
         };
         self.is_used |= payload.kind != Kind::Notice;
         let id = match target {
@@ -82,38 +82,38 @@ mod tests {
         Some(ReplyTo::Id(text.to_owned()))
     }
 
-    fn run(mode: Mode) -> Threading {
+    fn run(mode: ThreadMode) -> Threading {
         Threading::new(mode, Some("m1".to_owned()))
     }
 
     #[test]
     fn off_drops_ids_unless_the_channel_allows_tags() {
         let targets = [Some(ReplyTo::Current), None, id("m0")];
-        assert_eq!(ids(run(Mode::Off), targets.clone()), [None, None, None]);
-        assert_eq!(ids(run(Mode::Off).with_tags(), targets), [id("m1"), None, id("m0")]);
+        assert_eq!(ids(run(ThreadMode::Off), targets.clone()), [None, None, None]);
+        assert_eq!(ids(run(ThreadMode::Off).with_tags(), targets), [id("m1"), None, id("m0")]);
     }
 
     // Case 152.
     #[test]
     fn first_gives_an_id_to_the_first_payload_only() {
-        assert_eq!(ids(run(Mode::First), [None, Some(ReplyTo::Current), id("m0")]), [id("m1"), None, None]);
-        assert_eq!(ids(run(Mode::First), [id("m0"), None, None]), [id("m0"), None, None]);
+        assert_eq!(ids(run(ThreadMode::First), [None, Some(ReplyTo::Current), id("m0")]), [id("m1"), None, None]);
+        assert_eq!(ids(run(ThreadMode::First), [id("m0"), None, None]), [id("m0"), None, None]);
     }
 
     #[test]
     fn all_gives_an_id_to_every_payload() {
-        assert_eq!(ids(run(Mode::All), [None, id("m0"), None]), [id("m1"), id("m0"), id("m1")]);
+        assert_eq!(ids(run(ThreadMode::All), [None, id("m0"), None]), [id("m1"), id("m0"), id("m1")]);
     }
 
     #[test]
     fn a_message_without_an_id_is_not_answered() {
-        let nobody = Threading::new(Mode::All, None);
+        let nobody = Threading::new(ThreadMode::All, None);
         assert_eq!(ids(nobody, [None, Some(ReplyTo::Current), id("m0")]), [None, None, id("m0")]);
     }
 
     #[test]
     fn a_notice_does_not_take_the_place_of_the_first_reply() {
-        let mut threading = run(Mode::First);
+        let mut threading = run(ThreadMode::First);
         let notice = Payload { kind: Kind::Notice, ..Payload::answer("new session") };
         assert_eq!(threading.apply(notice.clone()), notice);
         assert_eq!(threading.apply(Payload::answer("x")).reply_to, id("m1"));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn modes_are_read_as_they_are_written_in_the_config() {
-        let read = ["off", " First", "ALL", "some"].map(Mode::parse);
-        assert_eq!(read, [Some(Mode::Off), Some(Mode::First), Some(Mode::All), None]);
+        let read = ["off", " First", "ALL", "some"].map(ThreadMode::parse);
+        assert_eq!(read, [Some(ThreadMode::Off), Some(ThreadMode::First), Some(ThreadMode::All), None]);
     }
 }

@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use crate::{
-    book::Book,
-    prompt::cut,
-    skill::{Dispatch, on_one_line},
+    prompt::truncate,
+    skill::{ToolDispatch, on_one_line},
+    skill_set::SkillSet,
 };
 
 /// Maximum number of characters of a command name on chat services.
@@ -29,7 +29,7 @@ pub struct SlashCommand {
     /// Description of at most 100 characters.
     pub description: String,
     /// Tool that it calls instead of a model.
-    pub dispatch: Option<Dispatch>,
+    pub dispatch: Option<ToolDispatch>,
 }
 
 /// A message that invokes a skill.
@@ -44,22 +44,22 @@ pub struct Invocation {
     /// Text after the name, trimmed.
     pub args: String,
     /// Tool that is called instead of a model.
-    pub dispatch: Option<Dispatch>,
+    pub dispatch: Option<ToolDispatch>,
 }
 
 /// Returns the commands of the skills that a run may use; none gets a reserved name.
-pub fn commands(book: &Book, reserved: &[&str]) -> Vec<SlashCommand> {
+pub fn commands(book: &SkillSet, reserved: &[&str]) -> Vec<SlashCommand> {
     let mut taken: BTreeSet<String> = reserved.iter().map(|name| name.to_lowercase()).collect();
     taken.insert(BY_NAME.to_owned());
     let mut commands = Vec::new();
     for skill in book.usable().filter(|skill| skill.is_user_invocable) {
-        let name = free(&plain(&skill.name), &taken);
+        let name = unique_name(&plain(&skill.name), &taken);
         taken.insert(name.clone());
         commands.push(SlashCommand {
             name,
             skill: skill.name.clone(),
             file: skill.file.clone(),
-            description: cut(&on_one_line(&skill.description), DESCRIPTION_CHARS),
+            description: truncate(&on_one_line(&skill.description), DESCRIPTION_CHARS),
             dispatch: skill.dispatch.clone(),
         });
     }
@@ -72,11 +72,11 @@ pub fn invoke(commands: &[SlashCommand], text: &str) -> Option<Invocation> {
     if name.eq_ignore_ascii_case(BY_NAME) {
         (name, args) = first_word(args);
     }
-    let wanted = folded(name);
+    let wanted = normalize_name(name);
     let found = commands
         .iter()
-        .find(|command| folded(&command.name) == wanted)
-        .or_else(|| commands.iter().find(|command| folded(&command.skill) == wanted))?;
+        .find(|command| normalize_name(&command.name) == wanted)
+        .or_else(|| commands.iter().find(|command| normalize_name(&command.skill) == wanted))?;
     Some(Invocation {
         command: found.name.clone(),
         skill: found.skill.clone(),
@@ -100,7 +100,7 @@ fn first_word(text: &str) -> (&str, &str) {
 }
 
 /// Normalizes a name: case and the separator between words do not matter.
-fn folded(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     let words: Vec<_> = name.split(|c: char| c.is_whitespace() || matches!(c, '-' | '_')).collect();
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-").to_lowercase()
 }
@@ -114,7 +114,7 @@ fn plain(name: &str) -> String {
 }
 
 /// Returns the name itself, or with the first numeric suffix that makes it unique.
-fn free(name: &str, taken: &BTreeSet<String>) -> String {
+fn unique_name(name: &str, taken: &BTreeSet<String>) -> String {
     let numbered = (2..).map(|number: u64| {
         let end = format!("_{number}");
         format!("{}{end}", &name[..name.len().min(NAME_CHARS - end.len())])

@@ -8,13 +8,13 @@ use std::{
 };
 
 use crate::{
-    skill::{self, Origin, Skill, Source},
-    walk::{Candidate, Kind, Walk},
+    skill::{self, Skill, SkillOrigin, SkillSource},
+    walk::{Kind, RootWalk, SkillCandidate},
 };
 
 /// Skill folders in increasing precedence: of two skills with one name, the one found later wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Roots {
+pub struct SkillRoots {
     /// `skills.load.extraDirs`.
     pub extra: Vec<PathBuf>,
     /// Folders of enabled plugins.
@@ -31,9 +31,9 @@ pub struct Roots {
     pub workspace: PathBuf,
 }
 
-impl Roots {
+impl SkillRoots {
     /// Returns the default folders for a state directory, a home and a workspace.
-    pub fn usual(state: &Path, home: Option<&Path>, workspace: &Path) -> Self {
+    pub fn standard(state: &Path, home: Option<&Path>, workspace: &Path) -> Self {
         Self {
             managed: state.join("skills"),
             personal: home.map(|home| home.join(".agents/skills")),
@@ -44,19 +44,19 @@ impl Roots {
     }
 
     /// Returns every folder with its kind, in increasing precedence; also the folders to watch.
-    pub fn folders(&self) -> Vec<(Source, &Path)> {
-        let extra = self.extra.iter().map(|root| (Source::Extra, root));
-        let plugins = self.plugins.iter().map(|root| (Source::Plugin, root));
-        let bundled = self.bundled.iter().map(|root| (Source::Bundled, root));
-        let personal = self.personal.iter().map(|root| (Source::Personal, root));
-        let project = self.project.iter().map(|root| (Source::Project, root));
+    pub fn folders(&self) -> Vec<(SkillSource, &Path)> {
+        let extra = self.extra.iter().map(|root| (SkillSource::Extra, root));
+        let plugins = self.plugins.iter().map(|root| (SkillSource::Plugin, root));
+        let bundled = self.bundled.iter().map(|root| (SkillSource::Bundled, root));
+        let personal = self.personal.iter().map(|root| (SkillSource::Personal, root));
+        let project = self.project.iter().map(|root| (SkillSource::Project, root));
         extra
             .chain(plugins)
             .chain(bundled)
-            .chain([(Source::Managed, &self.managed)])
+            .chain([(SkillSource::Managed, &self.managed)])
             .chain(personal)
             .chain(project)
-            .chain([(Source::Workspace, &self.workspace)])
+            .chain([(SkillSource::Workspace, &self.workspace)])
             .map(|(source, root)| (source, root.as_path()))
             .filter(|(_, root)| !root.as_os_str().is_empty())
             .collect()
@@ -65,7 +65,7 @@ impl Roots {
 
 /// Limits on reading a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct DiscoveryLimits {
     /// Maximum depth of a skill below a root.
     pub depth: usize,
     /// Maximum number of folders searched in a root.
@@ -76,7 +76,7 @@ pub struct Limits {
     pub file_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for DiscoveryLimits {
     fn default() -> Self {
         Self { depth: 6, folders: 5_000, candidates: 300, file_bytes: 256 * 1024 }
     }
@@ -84,50 +84,55 @@ impl Default for Limits {
 
 /// Result of the discovery.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct DiscoveredSkills {
     /// Skills, by name.
     pub skills: Vec<Skill>,
     /// Problems and notes, by path.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SkillProblem>,
 }
 
 /// A note about a path for its owner; the other skills are still read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
+pub struct SkillProblem {
     /// Path.
     pub path: PathBuf,
     /// Remainder of a sentence that starts with the path.
-    pub what: String,
+    pub message: String,
     /// Severity.
-    pub level: Level,
+    pub level: ProblemLevel,
 }
 
-/// Severity of a [`Problem`].
+/// Severity of a [`SkillProblem`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum ProblemLevel {
     /// Informational.
     Info,
     /// Should be repaired.
     Warning,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SkillProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.path.display(), self.what)
+        write!(f, "{} {}", self.path.display(), self.message)
     }
 }
 
 /// Reads every root. Unreadable files are skipped and reported.
-pub fn discover(roots: &Roots, limits: &Limits) -> Found {
+pub fn discover(roots: &SkillRoots, limits: &DiscoveryLimits) -> DiscoveredSkills {
     discover_allowed(roots, limits, &|_, _| true)
 }
 
-/// Like [`discover()`], without files that may not be loaded: `allows` gets the real path and the text of each.
-pub fn discover_allowed(roots: &Roots, limits: &Limits, allows: &dyn Fn(&Path, &str) -> bool) -> Found {
+/// Like [`discover()`], without files for which `allows` returns false. It is called with the text and the path of each
+/// file, and again with the path after resolving symlinks.
+pub fn discover_allowed(
+    roots: &SkillRoots,
+    limits: &DiscoveryLimits,
+    allows: &dyn Fn(&Path, &str) -> bool,
+) -> DiscoveredSkills {
     let mut problems = Vec::new();
     let mut chosen: BTreeMap<String, (Skill, PathBuf)> = BTreeMap::new();
     for (source, root) in roots.folders() {
-        let walk = Walk::through(root, limits);
+        let walk = RootWalk::through(root, limits);
         problems.extend(walk.problems);
         for candidate in walk.found {
             let real = candidate.real.clone();
@@ -144,31 +149,31 @@ pub fn discover_allowed(roots: &Roots, limits: &Limits, allows: &dyn Fn(&Path, &
             if let Some((hidden, its_real)) = chosen.insert(name, (skill, real.clone()))
                 && its_real != real
             {
-                let what = format!("is a skill \"{}\" that is hidden by {}", hidden.name, file.display());
-                problems.push(Problem { path: hidden.file, what, level: Level::Info });
+                let what = format!("defines the skill \"{}\", which is overridden by {}", hidden.name, file.display());
+                problems.push(SkillProblem { path: hidden.file, message: what, level: ProblemLevel::Info });
             }
         }
     }
     problems.sort();
     problems.dedup();
-    Found { skills: chosen.into_values().map(|(skill, _)| skill).collect(), problems }
+    DiscoveredSkills { skills: chosen.into_values().map(|(skill, _)| skill).collect(), problems }
 }
 
-pub(crate) fn warning(path: &Path, what: impl Into<String>) -> Problem {
-    Problem { path: path.to_owned(), what: what.into(), level: Level::Warning }
+pub(crate) fn warning(path: &Path, what: impl Into<String>) -> SkillProblem {
+    SkillProblem { path: path.to_owned(), message: what.into(), level: ProblemLevel::Warning }
 }
 
 /// Reads a candidate; a note without front matter is neither a skill nor a problem.
 fn load(
-    candidate: Candidate,
-    source: Source,
-    limits: &Limits,
+    candidate: SkillCandidate,
+    source: SkillSource,
+    limits: &DiscoveryLimits,
     allows: &dyn Fn(&Path, &str) -> bool,
-) -> Result<(Skill, Vec<String>), Option<Problem>> {
-    let Candidate { file, real, kind } = candidate;
+) -> Result<(Skill, Vec<String>), Option<SkillProblem>> {
+    let SkillCandidate { file, real, kind } = candidate;
     let text = text(&real, limits.file_bytes).map_err(|what| Some(warning(&file, what)))?;
     if !allows(&file, &text) || !allows(&real, &text) {
-        return Err(Some(warning(&file, "is left out while the command runs that may have made it")));
+        return Err(Some(warning(&file, "is ignored while a command that may have created it is running")));
     }
     let dir = file.parent().map(Path::to_owned).unwrap_or_default();
     let name = match kind {
@@ -176,7 +181,7 @@ fn load(
         Kind::Note => file.file_stem(),
     };
     let name = name.map(|name| skill::on_one_line(&name.to_string_lossy())).unwrap_or_default();
-    let origin = Origin { dir, file: file.clone(), source, name };
+    let origin = SkillOrigin { dir, file: file.clone(), source, name };
     skill::read(&text, origin).map_err(|error| {
         let is_no_skill = kind == Kind::Note && error == skill::Error::NoFrontMatter;
         (!is_no_skill).then(|| warning(&file, error.to_string()))
@@ -193,10 +198,10 @@ fn text(file: &Path, most: u64) -> Result<String, String> {
     let mut bytes = Vec::new();
     fs::File::open(file).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() as u64 > most {
-        return Err(format!("is larger than the {most} bytes that a skill file may have"));
+        return Err(format!("is larger than {most} bytes, the limit for skill files"));
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    text.ok_or_else(|| "is not text in UTF-8".to_owned())
+    text.ok_or_else(|| "is not UTF-8 text".to_owned())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

@@ -12,19 +12,19 @@ use serde_json::{Map, Value};
 const KEYS_IN_A_LITERAL: usize = 64;
 
 /// Limit on the expansion of YAML aliases: a few lines of them can expand to gigabytes.
-const ALIASED: usize = 1_000;
+const MAX_ALIAS_EXPANSION: usize = 1_000;
 
 /// Content between the two `---` of a file.
 #[derive(Debug, PartialEq)]
 pub struct FrontMatter {
     /// Its keys, or why it is not YAML.
     yaml: Result<Map<String, Value>, String>,
-    chunks: Vec<Chunk>,
+    chunks: Vec<KeyChunk>,
 }
 
 /// A line `key: …` and the lines up to the next one.
 #[derive(Debug, PartialEq)]
-struct Chunk {
+struct KeyChunk {
     key: String,
     text: String,
 }
@@ -39,7 +39,7 @@ impl FrontMatter {
     }
 
     /// Returns why it is not YAML, if so.
-    pub fn flaw(&self) -> Option<&str> {
+    pub fn yaml_error(&self) -> Option<&str> {
         self.yaml.as_ref().err().map(String::as_str)
     }
 
@@ -61,7 +61,7 @@ pub fn lookup<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value
     fields.get(key).or_else(|| fields.iter().find(|(name, _)| is_same(name, key)).map(|(_, value)| value))
 }
 
-/// Parses a JSON literal with all JSON5 extensions.
+/// Parses a JSON object or array, with all JSON5 extensions; `None` for any other text.
 pub(crate) fn json(text: &str) -> Option<Value> {
     let text = text.trim();
     if !text.starts_with(['{', '[']) {
@@ -102,25 +102,25 @@ fn yaml(text: &str) -> Result<Map<String, Value>, String> {
         let mut options = serde_saphyr::Options::default();
         // A skill may be called `on`, and `y` is not a description; where a boolean is expected, words are accepted.
         options.strict_booleans = true;
-        options.alias_limits.max_total_replayed_events = ALIASED;
+        options.alias_limits.max_total_replayed_events = MAX_ALIAS_EXPANSION;
         options.with_snippet = false;
         serde_saphyr::from_str_with_options::<Value>(text, options)
     };
     // YAML forbids tabs for indentation, but editors insert them.
-    let read = attempt(text).or_else(|error| match spaced(text) {
+    let read = attempt(text).or_else(|error| match without_tabs(text) {
         Cow::Borrowed(_) => Err(error),
         Cow::Owned(text) => attempt(&text),
     });
     match read {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(Value::Null) => Ok(Map::new()),
-        Ok(_) => Err("it is not a list of keys".to_owned()),
+        Ok(_) => Err("not a mapping".to_owned()),
         Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
     }
 }
 
 /// Replaces every indenting tab by two spaces.
-fn spaced(text: &str) -> Cow<'_, str> {
+fn without_tabs(text: &str) -> Cow<'_, str> {
     if !text.contains('\t') {
         return Cow::Borrowed(text);
     }
@@ -131,11 +131,11 @@ fn spaced(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.collect())
 }
 
-fn chunks(block: &str) -> Vec<Chunk> {
-    let mut chunks: Vec<Chunk> = Vec::new();
+fn chunks(block: &str) -> Vec<KeyChunk> {
+    let mut chunks: Vec<KeyChunk> = Vec::new();
     for line in block.split_inclusive('\n') {
         match (key_of(line), chunks.last_mut()) {
-            (Some(key), _) => chunks.push(Chunk { key: key.to_owned(), text: line.to_owned() }),
+            (Some(key), _) => chunks.push(KeyChunk { key: key.to_owned(), text: line.to_owned() }),
             (None, Some(last)) => last.text.push_str(line),
             (None, None) => {}
         }
@@ -152,7 +152,7 @@ fn key_of(line: &str) -> Option<&str> {
 }
 
 /// Returns the value of the first chunk; the others follow it in the file and may turn out to be part of it.
-fn value(chunks: &[Chunk]) -> Option<Value> {
+fn value(chunks: &[KeyChunk]) -> Option<Value> {
     let first = chunks.first()?;
     let read = alone(&first.text).or_else(|| literal(chunks)).or_else(|| alone(&indented(&first.text)));
     Some(read.unwrap_or_else(|| Value::String(plain(&first.text))))
@@ -165,7 +165,7 @@ fn alone(text: &str) -> Option<Value> {
 }
 
 /// Parses a literal whose inner keys are at the start of their lines.
-fn literal(chunks: &[Chunk]) -> Option<Value> {
+fn literal(chunks: &[KeyChunk]) -> Option<Value> {
     let (first, rest) = chunks.split_first()?;
     let mut text = after_key(&first.text).to_owned();
     if !text.trim_start().starts_with('{') {

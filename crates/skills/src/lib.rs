@@ -2,7 +2,7 @@
 //!
 //! Values in, values out: this crate reads only the folders it is given. It does not depend on the environment, the
 //! config file, sessions or models. Start with [`Skill`] (content of a file), then [`discover`] (which files), then
-//! [`judge`] (which of them are eligible) and [`Book`] (how these are used).
+//! [`check_eligibility`] (which of them are eligible) and [`SkillSet`] (how these are used).
 #![warn(missing_docs)]
 
 mod front_matter;
@@ -11,18 +11,24 @@ mod skill;
 mod discover;
 mod walk;
 
-mod gate;
+mod eligibility;
 
-mod book;
 mod command;
 mod prompt;
+mod skill_set;
 mod status;
 
-pub use book::{Book, Judged, variables};
 pub use command::{Invocation, SlashCommand, commands, invoke, rewrite};
-pub use discover::{Found, Level, Limits, Problem, Roots, discover, discover_allowed};
+pub use discover::{
+    DiscoveredSkills, DiscoveryLimits, ProblemLevel, SkillProblem, SkillRoots, discover, discover_allowed,
+};
+pub use eligibility::{
+    Eligibility, HostEnvironment, MissingRequirements, Requirements, SkillEntry, SkillRules, check_eligibility, missing,
+};
 pub use front_matter::{FrontMatter, lookup};
-pub use gate::{Entry, Host, Missing, Needs, Rules, Verdict, judge, missing};
 pub use prompt::{PromptLimits, block};
-pub use skill::{Dispatch, Requires, Skill, Source, as_bool, as_list, as_text, manifest, on_one_line, requires};
+pub use skill::{
+    Skill, SkillRequirements, SkillSource, ToolDispatch, as_bool, as_list, as_text, manifest, on_one_line, requires,
+};
+pub use skill_set::{JudgedSkill, SkillSet, environment};
 pub use status::report;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    book::Book,
     skill::{Skill, on_one_line},
+    skill_set::SkillSet,
 };
 
 /// Maximum number of characters of a description.
@@ -19,23 +19,23 @@ A relative path in that file starts from the folder in which the file lies.";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptLimits {
     /// Maximum number of skills.
-    pub most: usize,
+    pub max_skills: usize,
     /// Maximum number of characters in total.
     pub chars: usize,
 }
 
 impl Default for PromptLimits {
     fn default() -> Self {
-        Self { most: 150, chars: 30_000 }
+        Self { max_skills: 150, chars: 30_000 }
     }
 }
 
 /// Returns the list of skills for a system prompt; empty if there is nothing to list.
 ///
 /// If it is too long, descriptions are omitted; if it still is, it states how many skills are omitted.
-pub fn block(book: &Book, limits: &PromptLimits, home: Option<&Path>) -> String {
+pub fn block(book: &SkillSet, limits: &PromptLimits, home: Option<&Path>) -> String {
     let visible: Vec<_> = book.usable().filter(|skill| !skill.is_hidden_from_model).collect();
-    let listed = &visible[..visible.len().min(limits.most)];
+    let listed = &visible[..visible.len().min(limits.max_skills)];
     if listed.is_empty() {
         return String::new();
     }
@@ -66,7 +66,7 @@ enum Detail {
 fn item(skill: &Skill, detail: Detail, home: Option<&Path>) -> String {
     let mut item = format!("  <skill>\n    <name>{}</name>\n", escaped(&skill.name));
     if detail == Detail::Full {
-        let description = cut(&on_one_line(&skill.description), DESCRIPTION_CHARS);
+        let description = truncate(&on_one_line(&skill.description), DESCRIPTION_CHARS);
         item.push_str(&format!("    <description>{}</description>\n", escaped(&description)));
     }
     let location = match home.and_then(|home| skill.file.strip_prefix(home).ok()) {
@@ -90,7 +90,7 @@ fn length(text: &str) -> usize {
 }
 
 /// Truncates a text to this many characters, with an ellipsis as the last one.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+pub(crate) fn truncate(text: &str, most: usize) -> String {
     if length(text) <= most {
         return text.to_owned();
     }

@@ -32,7 +32,7 @@ pub struct Skill {
     /// True if it works without its requirements.
     pub always: bool,
     /// Requirements on the machine and the config.
-    pub requires: Requires,
+    pub requires: SkillRequirements,
     /// Ways to install its requirements, as written.
     pub install: Vec<Value>,
     /// True if it is a slash command.
@@ -40,18 +40,18 @@ pub struct Skill {
     /// True if it is not listed for models.
     pub is_hidden_from_model: bool,
     /// Tool that its slash command calls instead of a model.
-    pub dispatch: Option<Dispatch>,
+    pub dispatch: Option<ToolDispatch>,
     /// Folder of the skill.
     pub dir: PathBuf,
     /// File of the skill.
     pub file: PathBuf,
     /// Kind of root in which it was found.
-    pub source: Source,
+    pub source: SkillSource,
 }
 
 /// Requirements of a skill on the machine and the config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Requires {
+pub struct SkillRequirements {
     /// Programs, all of which are required.
     pub bins: Vec<String>,
     /// Programs, at least one of which is required.
@@ -64,14 +64,14 @@ pub struct Requires {
 
 /// A slash command that calls a tool directly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dispatch {
+pub struct ToolDispatch {
     /// Tool name.
     pub tool: String,
 }
 
 /// Kinds of skill roots, in increasing precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum SkillSource {
     /// `skills.load.extraDirs`.
     Extra,
     /// A plugin's folder.
@@ -88,7 +88,7 @@ pub enum Source {
     Workspace,
 }
 
-impl Source {
+impl SkillSource {
     /// Returns its name for clients.
     pub fn name(self) -> &'static str {
         match self {
@@ -104,10 +104,10 @@ impl Source {
 
 /// Origin of a skill's text.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct SkillOrigin {
     pub(crate) dir: PathBuf,
     pub(crate) file: PathBuf,
-    pub(crate) source: Source,
+    pub(crate) source: SkillSource,
     /// Name to use if the file has none.
     pub(crate) name: String,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Origin {
 pub(crate) enum Error {
     #[error("has no front matter: begin it with `---`, `name:` and `description:` lines, and `---` again")]
     NoFrontMatter,
-    #[error("has no description, so nobody can tell when to use it: add a `description:` line to its front matter")]
+    #[error("has no description, so the model cannot tell when to use it: add a `description:` to its front matter")]
     NoDescription,
     #[error("has no description, and its front matter is not YAML: {0}")]
     Broken(String),
@@ -126,14 +126,14 @@ pub(crate) enum Error {
 }
 
 /// Parses a skill; harmless parts that could not be understood are returned as notes.
-pub(crate) fn read(text: &str, origin: Origin) -> Result<(Skill, Vec<String>), Error> {
+pub(crate) fn read(text: &str, origin: SkillOrigin) -> Result<(Skill, Vec<String>), Error> {
     let matter = FrontMatter::read(text).ok_or(Error::NoFrontMatter)?;
     let text_of = |key: &str| matter.get(key).as_ref().and_then(as_text);
     let flag = |key: &str, default| matter.get(key).as_ref().and_then(as_bool).unwrap_or(default);
     let mut notes = Vec::new();
 
     let Some(description) = text_of("description") else {
-        return Err(matter.flaw().map_or(Error::NoDescription, |flaw| Error::Broken(flaw.to_owned())));
+        return Err(matter.yaml_error().map_or(Error::NoDescription, |flaw| Error::Broken(flaw.to_owned())));
     };
     let name = text_of("name").map(|name| on_one_line(&name)).filter(|name| !name.is_empty()).unwrap_or(origin.name);
     let length = name.chars().count();
@@ -160,7 +160,7 @@ pub(crate) fn read(text: &str, origin: Origin) -> Result<(Skill, Vec<String>), E
         install: lookup(&meta, "install").and_then(Value::as_array).cloned().unwrap_or_default(),
         is_user_invocable: flag("user-invocable", true),
         is_hidden_from_model: flag("disable-model-invocation", false),
-        dispatch: tool.filter(|_| is_dispatched).map(|tool| Dispatch { tool }),
+        dispatch: tool.filter(|_| is_dispatched).map(|tool| ToolDispatch { tool }),
         name,
         dir: origin.dir,
         file: origin.file,
@@ -183,18 +183,16 @@ pub fn manifest(metadata: Option<Value>, notes: &mut Vec<String>) -> Map<String,
         },
         Value::Null => Map::new(),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            notes.push(
-                "has `metadata` that cannot be read as keys and values, so what it requires is not checked".to_owned(),
-            );
+            notes.push("has `metadata` that is not a mapping, so its requirements are not checked".to_owned());
             Map::new()
         }
     }
 }
 
 /// Parses the requirements of a manifest.
-pub fn requires(value: Option<&Value>) -> Requires {
+pub fn requires(value: Option<&Value>) -> SkillRequirements {
     let list = |key: &str| value.and_then(Value::as_object).and_then(|all| lookup(all, key)).map(as_list);
-    Requires {
+    SkillRequirements {
         bins: list("bins").unwrap_or_default(),
         any_bins: list("anyBins").unwrap_or_default(),
         env: list("env").unwrap_or_default(),

@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    book::{Book, Judged},
+    eligibility::{HostEnvironment, MissingRequirements},
     front_matter::lookup,
-    gate::{Host, Missing},
-    skill::{Requires, Skill, Source, as_list, as_text},
+    skill::{Skill, SkillRequirements, SkillSource, as_list, as_text},
+    skill_set::{JudgedSkill, SkillSet},
 };
 
 /// Installer kinds that clients know, in order of preference.
@@ -17,7 +17,7 @@ const INSTALLERS: [&str; 5] = ["uv", "node", "brew", "go", "download"];
 /// Builds the report about a workspace's skills for clients.
 ///
 /// Config values are not included, only whether they are set: a path may refer to a channel with its token.
-pub fn report(book: &Book, workspace: &Path, managed: &Path) -> Value {
+pub fn report(book: &SkillSet, workspace: &Path, managed: &Path) -> Value {
     json!({
         "workspaceDir": workspace.to_string_lossy(),
         "managedSkillsDir": managed.to_string_lossy(),
@@ -25,13 +25,13 @@ pub fn report(book: &Book, workspace: &Path, managed: &Path) -> Value {
     })
 }
 
-fn state(judged: &Judged, host: &Host) -> Value {
-    let Judged { skill, verdict } = judged;
+fn state(judged: &JudgedSkill, host: &HostEnvironment) -> Value {
+    let JudgedSkill { skill, verdict } = judged;
     let mut state = json!({
         "name": skill.name,
         "description": skill.description,
         "source": skill.source.name(),
-        "bundled": skill.source == Source::Bundled,
+        "bundled": skill.source == SkillSource::Bundled,
         "filePath": skill.file.to_string_lossy(),
         "baseDir": skill.dir.to_string_lossy(),
         "skillKey": skill.key,
@@ -42,7 +42,7 @@ fn state(judged: &Judged, host: &Host) -> Value {
             state[key] = json!(value);
         }
     }
-    let Missing { os, requires, fault } = &verdict.missing;
+    let MissingRequirements { os, requires, fault } = &verdict.missing;
     let is_checked = |path: &String| json!({"path": path, "satisfied": host.has_config(path)});
     let rest = json!({
         "always": skill.always,
@@ -68,25 +68,26 @@ fn state(judged: &Judged, host: &Host) -> Value {
     state
 }
 
-fn needs(requires: &Requires, os: &[String]) -> Value {
-    let Requires { bins, any_bins, env, config } = requires;
+fn needs(requires: &SkillRequirements, os: &[String]) -> Value {
+    let SkillRequirements { bins, any_bins, env, config } = requires;
     json!({"bins": bins, "anyBins": any_bins, "env": env, "config": config, "os": os})
 }
 
 /// Returns the preferred installer of a skill; all of them if there are only downloads, which belong together.
-fn installers(skill: &Skill, host: &Host) -> Vec<Value> {
-    let ways: Vec<Way<'_>> = skill.install.iter().filter_map(Way::read).filter(|way| way.is_for(&host.os)).collect();
+fn installers(skill: &Skill, host: &HostEnvironment) -> Vec<Value> {
+    let ways: Vec<Installer<'_>> =
+        skill.install.iter().filter_map(Installer::read).filter(|way| way.is_for(&host.os)).collect();
     if !skill.os.is_empty() && !skill.os.contains(&host.os) {
         return Vec::new();
     }
     let prefs = &host.config["skills"]["install"];
     let manager = prefs["nodeManager"].as_str().unwrap_or("npm");
-    let told = |(at, way): (usize, &Way<'_>)| way.told(at, manager);
+    let told = |(at, way): (usize, &Installer<'_>)| way.to_json(at, manager);
     if ways.iter().all(|way| way.kind == "download") {
         return ways.iter().enumerate().map(told).collect();
     }
     let (has_brew, prefers_brew) = (host.has_program("brew"), prefs["preferBrew"].as_bool().unwrap_or(true));
-    let rank = |way: &Way<'_>| match way.kind {
+    let rank = |way: &Installer<'_>| match way.kind {
         "brew" if has_brew && prefers_brew => 0,
         "brew" if !has_brew => INSTALLERS.len() + 1,
         kind => 1 + INSTALLERS.iter().position(|known| *known == kind).unwrap_or(INSTALLERS.len()),
@@ -96,12 +97,12 @@ fn installers(skill: &Skill, host: &Host) -> Vec<Value> {
 
 /// One of a skill's `install` entries.
 #[derive(Debug)]
-struct Way<'a> {
+struct Installer<'a> {
     kind: &'static str,
     fields: &'a Map<String, Value>,
 }
 
-impl<'a> Way<'a> {
+impl<'a> Installer<'a> {
     fn read(value: &'a Value) -> Option<Self> {
         let fields = value.as_object()?;
         let written = lookup(fields, "kind").or_else(|| lookup(fields, "type")).and_then(as_text)?.to_lowercase();
@@ -122,7 +123,7 @@ impl<'a> Way<'a> {
         systems.is_empty() || systems.iter().any(|system| system == os)
     }
 
-    fn told(&self, at: usize, manager: &str) -> Value {
+    fn to_json(&self, at: usize, manager: &str) -> Value {
         let with = |what: &str, tool: &str| self.text(what).map(|what| format!("Install {what} ({tool})"));
         let last = |url: String| url.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
         let own = self.text("label");

@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::discover::{Limits, Problem, unreadable, warning};
+use crate::discover::{DiscoveryLimits, SkillProblem, unreadable, warning};
 
 /// A file that may be a skill.
 #[derive(Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct SkillCandidate {
     pub(crate) file: PathBuf,
     /// The file with symlinks resolved; this path is opened.
     pub(crate) real: PathBuf,
@@ -27,27 +27,27 @@ pub(crate) enum Kind {
 
 /// Breadth-first walk of one root, so that a limit cuts off the deepest folders.
 #[derive(Debug)]
-pub(crate) struct Walk<'a> {
+pub(crate) struct RootWalk<'a> {
     root: &'a Path,
     /// The root with symlinks resolved: anything outside it does not belong to it.
     real_root: PathBuf,
-    limits: &'a Limits,
+    limits: &'a DiscoveryLimits,
     /// Real paths of visited folders, to detect symlink cycles.
     seen: BTreeSet<PathBuf>,
-    waiting: VecDeque<Folder>,
-    pub(crate) found: Vec<Candidate>,
-    pub(crate) problems: Vec<Problem>,
+    waiting: VecDeque<QueuedFolder>,
+    pub(crate) found: Vec<SkillCandidate>,
+    pub(crate) problems: Vec<SkillProblem>,
 }
 
 #[derive(Debug)]
-struct Folder {
+struct QueuedFolder {
     path: PathBuf,
     real: PathBuf,
     depth: usize,
 }
 
-impl<'a> Walk<'a> {
-    pub(crate) fn through(root: &'a Path, limits: &'a Limits) -> Self {
+impl<'a> RootWalk<'a> {
+    pub(crate) fn through(root: &'a Path, limits: &'a DiscoveryLimits) -> Self {
         let mut walk = Self {
             root,
             real_root: PathBuf::new(),
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
             Err(error) => walk.problems.push(warning(root, unreadable(error))),
         }
         while let Some(folder) = walk.waiting.pop_front() {
-            walk.look_into(&folder);
+            walk.scan_folder(&folder);
         }
         if walk.found.len() > limits.candidates {
             walk.found.truncate(limits.candidates);
@@ -75,7 +75,7 @@ impl<'a> Walk<'a> {
             walk.problems.push(warning(root, what));
         }
         if walk.seen.len() > limits.folders {
-            let what = format!("holds more than {} folders; skills are not looked for in the rest", limits.folders);
+            let what = format!("holds more than {} folders; the rest is not searched for skills", limits.folders);
             walk.problems.push(warning(root, what));
         }
         walk.found.sort_by(|a, b| a.file.cmp(&b.file));
@@ -86,11 +86,11 @@ impl<'a> Walk<'a> {
         // One more than the limit is stored, to detect that there are more.
         let is_worth_it = depth <= self.limits.depth && self.seen.len() <= self.limits.folders;
         if is_worth_it && self.seen.insert(real.clone()) && self.seen.len() <= self.limits.folders {
-            self.waiting.push_back(Folder { path, real, depth });
+            self.waiting.push_back(QueuedFolder { path, real, depth });
         }
     }
 
-    fn look_into(&mut self, folder: &Folder) {
+    fn scan_folder(&mut self, folder: &QueuedFolder) {
         if self.found.len() > self.limits.candidates {
             return;
         }
@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
         if file.symlink_metadata().is_ok() {
             // Everything below belongs to this skill.
             let real = self.inside(&file, folder.real.join("SKILL.md"));
-            self.found.extend(real.map(|real| Candidate { file, real, kind: Kind::Folder }));
+            self.found.extend(real.map(|real| SkillCandidate { file, real, kind: Kind::Folder }));
             return;
         }
         let entries = fs::read_dir(&folder.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
             if real.is_dir() {
                 self.enter(path, real, folder.depth + 1);
             } else if is_note {
-                self.found.push(Candidate { file: path, real, kind: Kind::Note });
+                self.found.push(SkillCandidate { file: path, real, kind: Kind::Note });
             }
         }
     }
@@ -138,7 +138,8 @@ impl<'a> Walk<'a> {
             Ok(real) if real.starts_with(&self.real_root) => Some(real),
             Ok(_) => {
                 let what = format!(
-                    "is a link that leads out of {}, so it is not followed; name its target in skills.load.extraDirs",
+                    "is a symbolic link that leads out of {}, so it is not followed; add its target to \
+                     skills.load.extraDirs",
                     self.root.display()
                 );
                 self.problems.push(warning(path, what));
@@ -146,9 +147,9 @@ impl<'a> Walk<'a> {
             }
             Err(error) => {
                 let what = if error.kind() == io::ErrorKind::NotFound {
-                    "is a link to something that is not there".to_owned()
+                    "is a broken symbolic link".to_owned()
                 } else {
-                    format!("is a link that cannot be followed: {}", error.kind())
+                    format!("is a symbolic link that cannot be followed: {}", error.kind())
                 };
                 self.problems.push(warning(path, what));
                 None

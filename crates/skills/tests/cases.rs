@@ -13,10 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_skills::{Found, Level, Limits, Requires, Roots, Skill, discover};
+use homard_skills::{DiscoveredSkills, DiscoveryLimits, ProblemLevel, Skill, SkillRequirements, SkillRoots, discover};
 
 /// Small enough for cases to exceed.
-const LIMITS: Limits = Limits { depth: 6, folders: 40, candidates: 8, file_bytes: 4_096 };
+const LIMITS: DiscoveryLimits = DiscoveryLimits { depth: 6, folders: 40, candidates: 8, file_bytes: 4_096 };
 
 datatest_stable::harness! { { test = case, root = "tests/cases", pattern = r"expected\.txt$" } }
 
@@ -29,9 +29,9 @@ fn case(expected: &Path) -> datatest_stable::Result<()> {
     Ok(())
 }
 
-fn roots(folder: &Path) -> Roots {
+fn roots(folder: &Path) -> SkillRoots {
     let root = |name: &str| -> PathBuf { folder.join(name) };
-    Roots {
+    SkillRoots {
         extra: vec![root("extra")],
         plugins: vec![root("plugin")],
         bundled: Some(root("bundled")),
@@ -42,11 +42,11 @@ fn roots(folder: &Path) -> Roots {
     }
 }
 
-fn told(found: &Found) -> String {
+fn told(found: &DiscoveredSkills) -> String {
     let problems = found.problems.iter().map(|problem| {
         let level = match problem.level {
-            Level::Info => "info",
-            Level::Warning => "warning",
+            ProblemLevel::Info => "info",
+            ProblemLevel::Warning => "warning",
         };
         format!("{level}: {problem}\n")
     });
@@ -70,7 +70,7 @@ fn tell(skill: &Skill) -> String {
             line(key, value.clone());
         }
     }
-    let Requires { bins, any_bins, env, config } = &skill.requires;
+    let SkillRequirements { bins, any_bins, env, config } = &skill.requires;
     let lists = [("os", &skill.os), ("bins", bins), ("any bins", any_bins), ("env", env), ("config", config)];
     for (key, list) in lists {
         if !list.is_empty() {

@@ -1,7 +1,7 @@
 //! Linearizes a transcript's tree into the history that a model sees.
 //!
 //! A transcript is a tree of entries, each naming its parent; the last entry is the current leaf. [`path`] is the
-//! branch that ends there, [`said`] the messages on it, [`messages`] the messages that a model receives.
+//! branch that ends there, [`all_messages`] the messages on it, [`messages`] the messages that a model receives.
 
 mod foreign;
 
@@ -46,12 +46,12 @@ pub fn path(entries: &[Entry]) -> Vec<&Entry> {
 
 /// Returns the messages on the path to the last entry, oldest first, as they were written, including those that a model
 /// no longer sees.
-pub fn said(entries: &[Entry]) -> Vec<Arc<Message>> {
-    said_lines(entries).into_iter().map(|(_, message)| message).collect()
+pub fn all_messages(entries: &[Entry]) -> Vec<Arc<Message>> {
+    all_message_entries(entries).into_iter().map(|(_, message)| message).collect()
 }
 
-/// Like [`said()`], with the entry ids.
-pub fn said_lines(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
+/// Like [`all_messages`], with the entry ids.
+pub fn all_message_entries(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
     let messages = path(entries).into_iter().filter_map(|entry| match &entry.kind {
         Kind::Message(said) => Some((entry.id.clone(), Arc::new(said.message.clone()))),
         Kind::ModelChange(_) | Kind::Other(_) => None,
@@ -64,13 +64,13 @@ pub fn said_lines(entries: &[Entry]) -> Vec<(EntryId, Arc<Message>)> {
 /// After a compaction: its summary, then the entries that it kept, then those that follow it. Only the last compaction
 /// applies.
 pub fn messages(entries: &[Entry]) -> Vec<Arc<Message>> {
-    let View { summary, lines, .. } = view(entries);
+    let ContextView { summary, lines, .. } = view(entries);
     summary.into_iter().map(|summary| summary.message).chain(lines.into_iter().map(|(_, message)| message)).collect()
 }
 
 /// The part of a transcript that a model receives.
 #[derive(Debug, Clone, Default)]
-pub struct View {
+pub struct ContextView {
     /// Summary that replaces everything before it, if there was a compaction.
     pub summary: Option<Summary>,
     /// Number of `lines` that the compaction kept.
@@ -89,45 +89,45 @@ pub struct Summary {
     /// Details recorded by the compaction.
     pub details: Value,
     /// Entry of the compaction, and the number of tokens before it, if recorded.
-    pub line: (EntryId, Option<u64>),
+    pub entry: (EntryId, Option<u64>),
 }
 
 /// Builds the view of a transcript that a model receives, with entry ids.
-pub fn view(entries: &[Entry]) -> View {
+pub fn view(entries: &[Entry]) -> ContextView {
     let path = path(entries);
-    let left_out = left_out(&path);
+    let left_out = excluded_entries(&path);
     let path: Vec<_> = path.into_iter().filter(|entry| !left_out.contains(entry.id.as_str())).collect();
-    let void = undone(&path);
+    let void = undone_entries(&path);
     let counts = |entry: &&Entry| !void.contains(entry.id.as_str());
     let lines = path.iter().enumerate().rev().filter(|(_, entry)| counts(entry));
     let Some((at, compaction)) = lines.filter_map(|(at, entry)| Some((at, Compaction::of(entry)?))).next() else {
-        return View { lines: told(&path).collect(), ..View::default() };
+        return ContextView { lines: visible_messages(&path).collect(), ..ContextView::default() };
     };
     let (before, line, after) = (&path[..at], path[at], &path[at + 1..]);
     let kept = before.iter().rposition(|entry| Some(entry.id.as_str()) == compaction.first_kept);
     // A compaction that names itself deliberately kept nothing.
     if kept.is_none() && compaction.first_kept != Some(line.id.as_str()) {
         let (line, kept) = (line.id.as_str(), compaction.first_kept);
-        warn!(line, kept, "a compaction keeps a line that is not before it; it keeps none");
+        warn!(line, kept, "a compaction refers to an entry that does not precede it; keeping no earlier entries");
     }
-    let mut lines: Vec<_> = told(&before[kept.unwrap_or(at)..]).collect();
+    let mut lines: Vec<_> = visible_messages(&before[kept.unwrap_or(at)..]).collect();
     let kept = lines.len();
-    lines.extend(told(after));
+    lines.extend(visible_messages(after));
     let (text, details) = (compaction.summary.to_owned(), compaction.details.clone());
     let summary = Summary::new(text, details, (line.id.clone(), compaction.before));
-    View { summary: Some(summary), kept, lines }
+    ContextView { summary: Some(summary), kept, lines }
 }
 
 impl Summary {
     /// Creates the summary of a compaction.
     pub fn new(text: String, details: Value, line: (EntryId, Option<u64>)) -> Self {
-        Self { message: Arc::new(foreign::compacted(&text)), text, details, line }
+        Self { message: Arc::new(foreign::compacted(&text)), text, details, entry: line }
     }
 }
 
 /// A compaction on the path to the last entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactionInfo {
     /// Entry of the compaction.
     pub id: EntryId,
     /// Timestamp of the entry.
@@ -139,7 +139,7 @@ pub struct Compacted {
     /// Number of tokens after the compaction, if recorded.
     pub tokens_after: Option<u64>,
     /// Compaction strategy, if recorded.
-    pub way: Option<String>,
+    pub strategy: Option<String>,
     /// Part of the newest message that was kept, if it was truncated.
     pub truncated: Option<TruncatedInput>,
     /// True if the compaction was undone.
@@ -147,18 +147,18 @@ pub struct Compacted {
 }
 
 /// Returns the compactions on the path to the last entry, oldest first.
-pub fn compactions(entries: &[Entry]) -> Vec<Compacted> {
+pub fn compactions(entries: &[Entry]) -> Vec<CompactionInfo> {
     let path = path(entries);
-    let void = undone(&path);
+    let void = undone_entries(&path);
     let compacted = |entry: &&Entry| {
         let compaction = Compaction::of(entry)?;
-        Some(Compacted {
+        Some(CompactionInfo {
             id: entry.id.clone(),
             at: entry.timestamp.clone(),
             summary: compaction.summary.to_owned(),
             tokens_before: compaction.before,
             tokens_after: compaction.details.get("tokensAfter").and_then(Value::as_u64),
-            way: compaction.details.get("way").and_then(Value::as_str).map(str::to_owned),
+            strategy: compaction.details.get("way").and_then(Value::as_str).map(str::to_owned),
             truncated: truncated(compaction.details),
             is_undone: void.contains(entry.id.as_str()),
         })
@@ -172,15 +172,15 @@ pub fn truncated(details: &Value) -> Option<TruncatedInput> {
 }
 
 /// Returns the entries that later entries undo.
-fn undone<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
+fn undone_entries<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
     path.iter().filter_map(|entry| entry.kind.undoes()).collect()
 }
 
 /// Returns the entries that later entries exclude from the model's context. A mark naming an entry that does not
 /// precede it is ignored.
-fn left_out<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
+fn excluded_entries<'a>(path: &[&'a Entry]) -> HashSet<&'a str> {
     let mut left_out = HashSet::new();
-    for (at, first) in path.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.kind.leaves_out()?))) {
+    for (at, first) in path.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.kind.excluded_from()?))) {
         // Searched backwards, because a mark follows its entries closely.
         if let Some(first) = path[..at].iter().rposition(|entry| entry.id.as_str() == first) {
             left_out.extend(path[first..at].iter().map(|entry| entry.id.as_str()));
@@ -200,7 +200,7 @@ pub fn last_turns(history: &[Arc<Message>], turns: usize) -> &[Arc<Message>] {
     }
 }
 
-fn told<'a>(entries: &'a [&Entry]) -> impl Iterator<Item = (EntryId, Arc<Message>)> + 'a {
+fn visible_messages<'a>(entries: &'a [&Entry]) -> impl Iterator<Item = (EntryId, Arc<Message>)> + 'a {
     entries.iter().filter_map(|entry| {
         let message = match &entry.kind {
             Kind::Message(said) => match &said.message {

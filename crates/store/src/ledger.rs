@@ -5,17 +5,17 @@ use std::collections::{HashMap, VecDeque};
 use homard_proto::{CallId, EntryId, RunId, message::ToolResult, transcript::Entry};
 
 use crate::{
-    AbortReason, Accept, Attempt, Hold, Look, Origin, ProcessEnd, Rec, RunRow, RunState, ToolClass, ToolRow,
-    Unfinished, Verdict, recovery::assistant,
+    AbortReason, Accept, Attempt, Hold, Origin, ProcessEnd, Rec, RunQuery, RunRow, RunState, ToolClass, ToolRow,
+    UnfinishedRun, Verdict, recovery::assistant,
 };
 
 /// Number of ended runs that are kept; the oldest are dropped first.
-const REMEMBERED: usize = 10_000;
+const MAX_ENDED_RUNS: usize = 10_000;
 
 /// Runs of a store.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    runs: HashMap<RunId, Known>,
+    runs: HashMap<RunId, LedgerRun>,
     /// Runs by the channel event that started them; dropped with the run.
     origins: HashMap<Origin, RunId>,
     accepted: u64,
@@ -25,18 +25,18 @@ pub struct Ledger {
 }
 
 #[derive(Debug)]
-struct Known {
+struct LedgerRun {
     order: u64,
     row: RunRow,
     origin: Option<Origin>,
     /// Data that only an unfinished run needs.
-    open: Option<Box<Open>>,
+    open: Option<Box<OpenRunState>>,
     /// Runs absorbed by this one.
     absorbed: Vec<RunId>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenRunState {
     accept: Accept,
     /// Start times, with the index of the process.
     attempts: Vec<(u64, usize)>,
@@ -48,12 +48,12 @@ struct Open {
 
 /// Runs whose [`Accept`] was refused in the current batch.
 #[derive(Debug, Default)]
-pub struct Refused(Vec<RunId>);
+pub struct RefusedRuns(Vec<RunId>);
 
 impl Ledger {
     /// Applies a record to the ledger and returns its verdict. Records with any verdict other than [`Verdict::Stored`]
     /// must not be applied elsewhere.
-    pub fn judge(&mut self, rec: &Rec, refused: &mut Refused) -> Verdict {
+    pub fn apply(&mut self, rec: &Rec, refused: &mut RefusedRuns) -> Verdict {
         let Some(run) = rec.run() else { return Verdict::Stored };
         if refused.0.contains(run) {
             return Verdict::Skipped;
@@ -72,7 +72,7 @@ impl Ledger {
             Rec::Start(start) => {
                 known.row.session = Some(start.header.id.clone());
                 match known.row.started_at {
-                    Some(_) => known.row.taken_up.push(start.at),
+                    Some(_) => known.row.resumed_at.push(start.at),
                     None => known.row.started_at = Some(start.at),
                 }
                 known.row.state = RunState::Running;
@@ -126,13 +126,13 @@ impl Ledger {
         Verdict::Stored
     }
 
-    fn accept(&mut self, accept: &Accept, refused: &mut Refused) -> Verdict {
+    fn accept(&mut self, accept: &Accept, refused: &mut RefusedRuns) -> Verdict {
         let before = accept.origin.as_ref().and_then(|origin| self.origins.get(origin));
-        if let Some(Known { row, .. }) = before.and_then(|run| self.runs.get(run)) {
+        if let Some(LedgerRun { row, .. }) = before.and_then(|run| self.runs.get(run)) {
             refused.0.push(accept.run.clone());
             return Verdict::Duplicate(Box::new(row.clone()));
         }
-        if let Some(Known { row, .. }) = self.runs.get(&accept.run) {
+        if let Some(LedgerRun { row, .. }) = self.runs.get(&accept.run) {
             refused.0.push(accept.run.clone());
             let same = (&row.principal, &row.method, &row.fingerprint)
                 == (&accept.principal, &accept.method, &accept.fingerprint);
@@ -148,16 +148,22 @@ impl Ledger {
             session: None,
             accepted_at: accept.at,
             started_at: None,
-            taken_up: Vec::new(),
+            resumed_at: Vec::new(),
             host: None,
             hold: None,
             state: RunState::Accepted,
         };
         self.accepted += 1;
-        let open = Open { accept: accept.clone(), attempts: Vec::new(), aborted: None, input: None, tools: Vec::new() };
+        let open = OpenRunState {
+            accept: accept.clone(),
+            attempts: Vec::new(),
+            aborted: None,
+            input: None,
+            tools: Vec::new(),
+        };
         let origin = accept.origin.clone();
         self.origins.extend(origin.clone().map(|origin| (origin, accept.run.clone())));
-        let known = Known { order: self.accepted, row, origin, open: Some(Box::new(open)), absorbed: Vec::new() };
+        let known = LedgerRun { order: self.accepted, row, origin, open: Some(Box::new(open)), absorbed: Vec::new() };
         self.runs.insert(accept.run.clone(), known);
         Verdict::Stored
     }
@@ -168,9 +174,9 @@ impl Ledger {
             known.open = None;
             self.ended.push_back(run);
         }
-        if self.ended.len() > REMEMBERED
+        if self.ended.len() > MAX_ENDED_RUNS
             && let Some(oldest) = self.ended.pop_front()
-            && let Some(Known { origin: Some(origin), .. }) = self.runs.remove(&oldest)
+            && let Some(LedgerRun { origin: Some(origin), .. }) = self.runs.remove(&oldest)
         {
             self.origins.remove(&origin);
         }
@@ -187,18 +193,18 @@ impl Ledger {
     }
 
     /// Returns stored runs, newest first.
-    pub fn look(&self, look: &Look) -> Vec<RunRow> {
+    pub fn list(&self, look: &RunQuery) -> Vec<RunRow> {
         let before = look.before.as_ref().map_or(u64::MAX, |run| self.runs.get(run).map_or(0, |known| known.order));
         let is_meant =
-            |known: &&Known| known.order < before && look.key.as_ref().is_none_or(|key| known.row.key == *key);
+            |known: &&LedgerRun| known.order < before && look.key.as_ref().is_none_or(|key| known.row.key == *key);
         let mut found: Vec<_> = self.runs.values().filter(is_meant).collect();
         found.sort_by_key(|known| std::cmp::Reverse(known.order));
         found.into_iter().take(look.limit).map(|known| known.row.clone()).collect()
     }
 
-    /// Returns the run started by a channel event. On channels whose ids are unique only within a chat, an event is
-    /// `<id>#[<chat>]` and its id is enough.
-    pub fn named(&self, event: &str) -> Option<RunId> {
+    /// Returns the run started by a channel event. On channels whose ids are unique only within a chat, events are
+    /// stored as `<id>#[<chat>]`; `event` may then be the id alone.
+    pub fn find_by_event(&self, event: &str) -> Option<RunId> {
         let is_named =
             |name: &str| name.strip_prefix(event).is_some_and(|rest| rest.is_empty() || rest.starts_with("#["));
         self.origins.iter().find(|(origin, _)| is_named(&origin.event)).map(|(_, run)| run.clone())
@@ -206,15 +212,15 @@ impl Ledger {
 
     /// Returns the unfinished runs in the order of acceptance. `after` returns the transcript entries that follow a
     /// run's message.
-    pub fn unfinished(&self, after: impl Fn(&RunRow, &EntryId) -> Vec<Entry>) -> Vec<Unfinished> {
+    pub fn unfinished(&self, after: impl Fn(&RunRow, &EntryId) -> Vec<Entry>) -> Vec<UnfinishedRun> {
         // An absorbed run may have ended on its own.
         let is_guest = |row: &RunRow| matches!(row.state, RunState::Absorbed(_));
-        let waits = |known: &&Known| !matches!(known.row.state, RunState::Absorbed(_));
+        let waits = |known: &&LedgerRun| !matches!(known.row.state, RunState::Absorbed(_));
         let mut open: Vec<_> = self.runs.values().filter(waits).collect();
         open.sort_by_key(|known| known.order);
-        let unfinished = |known: &Known| {
+        let unfinished = |known: &LedgerRun| {
             let open = known.open.as_ref()?;
-            Some(Unfinished {
+            Some(UnfinishedRun {
                 row: known.row.clone(),
                 accept: open.accept.clone(),
                 attempts: open
@@ -225,8 +231,8 @@ impl Ledger {
                 aborted: open.aborted,
                 entries: open.input.as_ref().map(|input| after(&known.row, input)).unwrap_or_default(),
                 tools: open.tools.clone(),
-                guests: self.in_order(&known.absorbed).filter(is_guest).collect(),
-                posted: Vec::new(),
+                absorbed: self.in_order(&known.absorbed).filter(is_guest).collect(),
+                deliveries: Vec::new(),
             })
         };
         open.into_iter().filter_map(unfinished).collect()
@@ -244,7 +250,7 @@ impl Ledger {
     }
 }
 
-impl Open {
+impl OpenRunState {
     fn note(&mut self, rec: &Rec, (row, process): (&RunRow, usize)) {
         match rec {
             Rec::Start(start) => self.attempts.push((start.at, process)),
@@ -255,7 +261,7 @@ impl Open {
             Rec::ToolIntent { call, class, .. } => {
                 self.tools.push(ToolRow { call: call.clone(), class: *class, result: None });
             }
-            Rec::ToolDone { result, .. } => self.answer(result),
+            Rec::ToolDone { result, .. } => self.store_result(result),
             Rec::Abort { reason, .. } => {
                 self.aborted.get_or_insert(*reason);
             }
@@ -277,7 +283,7 @@ impl Open {
     }
 
     /// Stores the result of the last open call with its id, because a model may reuse an id.
-    fn answer(&mut self, result: &ToolResult) {
+    fn store_result(&mut self, result: &ToolResult) {
         let Ok(call) = CallId::parse(&result.tool_call_id) else { return };
         match self.tools.iter_mut().rev().find(|row| row.call == call && row.result.is_none()) {
             Some(row) => row.result = Some(result.clone()),
@@ -294,7 +300,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Ended, Outcome};
+    use crate::{EndRecord, Outcome};
 
     fn accept(run: &str, fingerprint: &str) -> Rec {
         Rec::Accept(Box::new(Accept {
@@ -311,12 +317,12 @@ mod tests {
     }
 
     fn terminal(run: &str, outcome: Outcome) -> Rec {
-        let ended = Ended {
+        let ended = EndRecord {
             outcome,
             replies: Vec::new(),
             model: (String::new(), String::new()),
             usage: Usage::default(),
-            steps: crate::Steps::default(),
+            steps: crate::RunTimeline::default(),
             ended_at: 2,
             words: None,
             payloads: None,
@@ -328,7 +334,7 @@ mod tests {
     #[test]
     fn a_run_is_accepted_once_and_ends_once() {
         let mut ledger = Ledger::default();
-        let mut judge = |rec| ledger.judge(&rec, &mut Refused::default());
+        let mut judge = |rec| ledger.apply(&rec, &mut RefusedRuns::default());
         assert_eq!(judge(terminal("a", Outcome::Done)), Verdict::Skipped);
         assert_eq!(judge(accept("a", "x")), Verdict::Stored);
         assert!(matches!(judge(accept("a", "x")), Verdict::Duplicate(_)));
@@ -343,10 +349,10 @@ mod tests {
     #[test]
     fn a_refused_run_takes_its_records_with_it() {
         let mut ledger = Ledger::default();
-        assert_eq!(ledger.judge(&accept("a", "x"), &mut Refused::default()), Verdict::Stored);
-        let mut batch = Refused::default();
-        assert!(matches!(ledger.judge(&accept("a", "x"), &mut batch), Verdict::Duplicate(_)));
-        assert_eq!(ledger.judge(&terminal("a", Outcome::Aborted(AbortReason::Timeout)), &mut batch), Verdict::Skipped);
+        assert_eq!(ledger.apply(&accept("a", "x"), &mut RefusedRuns::default()), Verdict::Stored);
+        let mut batch = RefusedRuns::default();
+        assert!(matches!(ledger.apply(&accept("a", "x"), &mut batch), Verdict::Duplicate(_)));
+        assert_eq!(ledger.apply(&terminal("a", Outcome::Aborted(AbortReason::Timeout)), &mut batch), Verdict::Skipped);
         assert_eq!(ledger.unfinished(|_, _| Vec::new()).len(), 1);
     }
 }

@@ -12,8 +12,8 @@ pub mod outbox;
 pub mod record;
 pub mod recovery;
 pub mod repair;
-pub mod spend;
 pub mod timeline;
+pub mod usage;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -21,12 +21,12 @@ use async_trait::async_trait;
 use homard_proto::{CallId, RunId, SessionId, SessionKey, message::ToolResult, session, transcript};
 
 pub use memory::MemoryStore;
-pub use outbox::{Delivery, DeliveryRow, DeliveryState, Post, Target};
+pub use outbox::{Delivery, DeliveryRow, DeliveryState, DeliveryTarget, ReplyDelivery};
 pub use record::{
-    AbortReason, Accept, Authority, Ended, Failure, FailureKind, Hold, Input, OnRestart, Options, Origin, Outcome,
+    AbortReason, Accept, Authority, EndRecord, Failure, FailureKind, Hold, Input, OnRestart, Options, Origin, Outcome,
     PromptMode, Rec, RunOverrides, RunRow, RunState, Sender, Start, ToolClass, Verdict,
 };
-pub use timeline::{Step, Steps, What};
+pub use timeline::{RunTimeline, SpanKind, TimelineSpan};
 
 /// Errors of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +82,7 @@ pub trait Store: Send + Sync {
     async fn find(&self, session: &SessionId) -> Result<Option<SessionKey>, Error>;
 
     /// Returns the unfinished runs that a restart found, in the order of acceptance.
-    async fn recover(&self) -> Result<Vec<Unfinished>, Error>;
+    async fn recover(&self) -> Result<Vec<UnfinishedRun>, Error>;
 
     /// Returns deliveries not known to have arrived, in queue order. [`outbox::due`] selects those that may be sent
     /// now. A delivery that was being sent when a process ended is [`DeliveryState::Unknown`] for the next one, or
@@ -90,21 +90,21 @@ pub trait Store: Send + Sync {
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error>;
 
     /// Returns stored runs, newest first.
-    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error>;
+    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error>;
 
     /// Finds a run by external id: an inbound channel event, a delivery, or the platform's message id of a delivery.
-    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error>;
+    async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error>;
 
     /// Returns the deliveries that a run queued, in order, in any state.
-    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error>;
+    async fn deliveries_of(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error>;
 
     /// Returns token usage, unordered. Several sums may have the same subject and have to be added.
-    async fn spent(&self, period: &spend::Period) -> Result<Vec<spend::Spent>, Error>;
+    async fn usage(&self, period: &usage::UsageQuery) -> Result<Vec<usage::UsageSum>, Error>;
 }
 
 /// Query for runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Look {
+pub struct RunQuery {
     /// Only runs of this session.
     pub key: Option<SessionKey>,
     /// Only runs accepted before this one.
@@ -128,7 +128,7 @@ pub struct Session {
 
 /// An unfinished run that a restart found, with everything known about its progress.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unfinished {
+pub struct UnfinishedRun {
     /// Stored row.
     pub row: RunRow,
     /// Request of the sender.
@@ -142,9 +142,9 @@ pub struct Unfinished {
     /// Tool calls with side effects that were about to start, and all calls with a result.
     pub tools: Vec<ToolRow>,
     /// Runs absorbed by this one.
-    pub guests: Vec<RunRow>,
+    pub absorbed: Vec<RunRow>,
     /// Deliveries that it queued, in order, in any state.
-    pub posted: Vec<DeliveryRow>,
+    pub deliveries: Vec<DeliveryRow>,
 }
 
 /// One start of a run.

@@ -9,27 +9,27 @@ use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, session, transcript::Entry};
 
 use crate::{
-    DeliveryRow, Error, Fence, Look, ProcessEnd, Rec, RunRow, Session, Store, Unfinished, Verdict,
-    ledger::{Ledger, Refused},
+    DeliveryRow, Error, Fence, ProcessEnd, Rec, RunQuery, RunRow, Session, Store, UnfinishedRun, Verdict,
+    ledger::{Ledger, RefusedRuns},
     outbox::Outbox,
-    spend::{Period, Spent, Sums},
+    usage::{UsageQuery, UsageSum, UsageSums},
 };
 
 /// A store that loses everything when dropped.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    inner: Mutex<Inner>,
+    inner: Mutex<MemoryInner>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MemoryInner {
     records: BTreeMap<SessionKey, session::Record>,
     transcripts: HashMap<SessionId, Vec<Entry>>,
     /// Transcripts of deleted sessions.
-    put_aside: HashMap<SessionId, Vec<Entry>>,
+    archived: HashMap<SessionId, Vec<Entry>>,
     ledger: Ledger,
     outbox: Outbox,
-    spent: Sums,
+    usage: UsageSums,
 }
 
 impl MemoryStore {
@@ -37,10 +37,10 @@ impl MemoryStore {
     pub fn restart(&self, how: ProcessEnd) {
         let mut inner = self.lock();
         inner.ledger.process_ended(how);
-        inner.outbox.lose_track();
+        inner.outbox.mark_unknown();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MemoryInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -49,7 +49,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn commit(&self, _: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let mut inner = self.lock();
-        let mut refused = Refused::default();
+        let mut refused = RefusedRuns::default();
         Ok(batch.into_iter().map(|rec| inner.apply(rec, &mut refused)).collect())
     }
 
@@ -60,7 +60,7 @@ impl Store for MemoryStore {
 
     async fn transcript(&self, _: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, Error> {
         let inner = self.lock();
-        Ok(inner.transcripts.get(session).or_else(|| inner.put_aside.get(session)).cloned())
+        Ok(inner.transcripts.get(session).or_else(|| inner.archived.get(session)).cloned())
     }
 
     async fn live_transcript(&self, _: &SessionKey, session: &SessionId) -> Result<Vec<Entry>, Error> {
@@ -85,14 +85,14 @@ impl Store for MemoryStore {
         Ok(found.map(|(key, _)| key.clone()))
     }
 
-    async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
+    async fn recover(&self) -> Result<Vec<UnfinishedRun>, Error> {
         let inner = self.lock();
         let mut found = inner.ledger.unfinished(|row, input| {
             let entries = row.session.as_ref().and_then(|session| inner.transcripts.get(session));
             let behind = entries.into_iter().flatten().skip_while(|entry| entry.id != *input).skip(1);
             behind.cloned().collect()
         });
-        found.iter_mut().for_each(|found| found.posted = inner.outbox.of_run(&found.row.run));
+        found.iter_mut().for_each(|found| found.deliveries = inner.outbox.of_run(&found.row.run));
         Ok(found)
     }
 
@@ -100,26 +100,26 @@ impl Store for MemoryStore {
         Ok(self.lock().outbox.undelivered())
     }
 
-    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error> {
-        Ok(self.lock().ledger.look(look))
+    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error> {
+        Ok(self.lock().ledger.list(look))
     }
 
-    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error> {
+    async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error> {
         let inner = self.lock();
-        Ok(inner.ledger.named(name).or_else(|| inner.outbox.run_of(name)))
+        Ok(inner.ledger.find_by_event(name).or_else(|| inner.outbox.run_of(name)))
     }
 
-    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
+    async fn deliveries_of(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
         Ok(self.lock().outbox.of_run(run))
     }
 
-    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, Error> {
-        Ok(self.lock().spent.find(period))
+    async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, Error> {
+        Ok(self.lock().usage.query(period))
     }
 }
 
-impl Inner {
-    fn apply(&mut self, rec: Rec, refused: &mut Refused) -> Verdict {
+impl MemoryInner {
+    fn apply(&mut self, rec: Rec, refused: &mut RefusedRuns) -> Verdict {
         if let Rec::Patch { key, expect, .. } = &rec
             && self.records.get(key).map(|record| &record.session_id) != expect.as_ref()
         {
@@ -130,7 +130,7 @@ impl Inner {
         {
             return Verdict::Conflict;
         }
-        let verdict = self.ledger.judge(&rec, refused);
+        let verdict = self.ledger.apply(&rec, refused);
         if verdict != Verdict::Stored {
             return verdict;
         }
@@ -147,7 +147,7 @@ impl Inner {
             Rec::Delete { key, expect } => {
                 self.records.remove(&key);
                 if let Some(entries) = self.transcripts.remove(&expect) {
-                    self.put_aside.insert(expect, entries);
+                    self.archived.insert(expect, entries);
                 }
                 return Verdict::Archived(None);
             }
@@ -162,7 +162,7 @@ impl Inner {
             | Rec::Release { .. } => {}
             Rec::Terminal { run, ended } => {
                 if let Some(row) = self.ledger.row(&run) {
-                    self.spent.add(&row.key, row.session.as_ref(), &ended);
+                    self.usage.add(&row.key, row.session.as_ref(), &ended);
                 }
             }
         }

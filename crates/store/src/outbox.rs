@@ -26,7 +26,7 @@ pub const TTL_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Destination of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Target {
+pub struct DeliveryTarget {
     /// Channel.
     pub channel: String,
     /// Own account on the channel that sends it.
@@ -38,7 +38,7 @@ pub struct Target {
 /// How a run's reply is delivered to a channel. The destination is the run's route.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Post {
+pub struct ReplyDelivery {
     /// True if the run's message came from there; the session then stores it as its last route.
     pub is_origin: bool,
     /// True if a failed delivery is not an error.
@@ -61,7 +61,7 @@ pub struct Delivery {
     /// Run that sends it. It is queued only while that run has not ended, so before its end in the same batch.
     pub run: Option<RunId>,
     /// Destination.
-    pub target: Target,
+    pub target: DeliveryTarget,
     /// Index of this part of a long reply, from 0.
     pub part: u32,
     /// Idempotency key passed to the channel.
@@ -106,7 +106,7 @@ pub enum DeliveryState {
 
 impl DeliveryState {
     /// Returns the name of the state.
-    pub fn word(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::Sending => "sending",
@@ -168,7 +168,7 @@ impl DeliveryRow {
     }
 
     /// True if later deliveries to the same target have to wait for it.
-    pub fn holds_up(&self, now: u64) -> bool {
+    pub fn blocks_others(&self, now: u64) -> bool {
         self.state == DeliveryState::Sending || (self.is_waiting() && !self.is_expired(now))
     }
 
@@ -192,7 +192,7 @@ impl DeliveryRow {
 /// are in queue order.
 pub fn due(rows: &[DeliveryRow], now: u64) -> Vec<&DeliveryRow> {
     let mut targets = HashSet::new();
-    let mut first: Vec<_> = rows.iter().filter(|row| row.holds_up(now)).collect();
+    let mut first: Vec<_> = rows.iter().filter(|row| row.blocks_others(now)).collect();
     first.retain(|row| targets.insert(&row.delivery.target));
     first.retain(|row| row.is_due(now));
     first
@@ -217,7 +217,7 @@ impl Outbox {
         let Some(place) = self.0.iter().position(|row| row.delivery.id == id) else { return false };
         let (before, row) = (&self.0[..place], &self.0[place]);
         let mut before = before.iter().filter(|other| other.delivery.target == row.delivery.target);
-        if *wanted == DeliveryState::Sending && before.any(|other| other.holds_up(at)) {
+        if *wanted == DeliveryState::Sending && before.any(|other| other.blocks_others(at)) {
             return false;
         }
         let Some(next) = row.next(wanted, at) else { return false };
@@ -226,7 +226,7 @@ impl Outbox {
     }
 
     /// Marks deliveries that were being sent when the process ended as unknown.
-    pub(crate) fn lose_track(&mut self) {
+    pub(crate) fn mark_unknown(&mut self) {
         for row in &mut self.0 {
             if row.state == DeliveryState::Sending {
                 *row = row.next(&DeliveryState::Unknown, 0).unwrap_or_else(|| row.clone());

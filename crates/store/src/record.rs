@@ -11,7 +11,7 @@ use homard_proto::{
     transcript::{Entry, Header},
 };
 
-use crate::{Delivery, DeliveryState, Post, timeline::Steps};
+use crate::{Delivery, DeliveryState, ReplyDelivery, timeline::RunTimeline};
 
 /// One durable fact.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,7 +76,7 @@ pub enum Rec {
         /// Run id.
         run: RunId,
         /// How it ended.
-        ended: Box<Ended>,
+        ended: Box<EndRecord>,
     },
     /// Replaces a session record, if the key still refers to the expected session.
     Patch {
@@ -169,7 +169,7 @@ pub struct Options {
     pub queue: String,
     /// How the reply is delivered to the route; `None` if only the run's subscribers receive it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub post: Option<Post>,
+    pub post: Option<ReplyDelivery>,
     /// Sender, as the channel knows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<Sender>,
@@ -316,7 +316,7 @@ pub enum ToolClass {
 
 /// How a run ended. Replies refer to transcript entries; only what is stored nowhere else is contained here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct EndRecord {
     /// Outcome.
     pub outcome: Outcome,
     /// Transcript entries that contain its replies, in order.
@@ -327,7 +327,7 @@ pub struct Ended {
     pub usage: Usage,
     /// Timeline of the run.
     #[serde(default)]
-    pub steps: Steps,
+    pub steps: RunTimeline,
     /// Time at which it ended, in milliseconds since the epoch: after its last hook and all its other commits, when
     /// this record was complete. A record cannot contain the time of its own commit.
     pub ended_at: u64,
@@ -395,8 +395,8 @@ impl Outcome {
             Self::Failed(failure) => Some(&failure.message),
             Self::Aborted(AbortReason::User | AbortReason::Stop) => Some("aborted"),
             Self::Aborted(AbortReason::Timeout) => Some("the run took longer than its timeout and was stopped"),
-            Self::Aborted(AbortReason::Interrupted) => Some("interrupted: a newer message took its place"),
-            Self::Aborted(AbortReason::Dropped) => Some("queue_full: too many messages waited in this session"),
+            Self::Aborted(AbortReason::Interrupted) => Some("interrupted: replaced by a newer message"),
+            Self::Aborted(AbortReason::Dropped) => Some("queue_full: too many messages are queued in this session"),
         }
     }
 }
@@ -413,7 +413,7 @@ pub enum RunState {
     /// Started, active at several crashes in a row, and waiting for the owner to release or drop it.
     Held,
     /// Ended.
-    Ended(Box<Ended>),
+    Ended(Box<EndRecord>),
 }
 
 /// Stored row of a run.
@@ -439,7 +439,7 @@ pub struct RunRow {
     /// never started.
     pub started_at: Option<u64>,
     /// Times at which restarts resumed it, oldest first, in milliseconds since the epoch.
-    pub taken_up: Vec<u64>,
+    pub resumed_at: Vec<u64>,
     /// Run that absorbed its message, even after that run ended.
     pub host: Option<RunId>,
     /// Last period in which it was held, if any.
@@ -532,7 +532,7 @@ mod tests {
             "outcome": "done", "replies": ["0000000a"], "model": ["p", "m"], "usage": usage, "ended_at": 7,
             "steps": [{"from": 1, "to": 7, "step": "finished"}], "words": "hi",
         });
-        let ended: Ended = serde_json::from_value(stored.clone()).unwrap();
+        let ended: EndRecord = serde_json::from_value(stored.clone()).unwrap();
         assert_eq!((ended.payloads.as_ref(), ended.ended_at, ended.words.as_deref()), (None, 7, Some("hi")));
         assert_eq!(serde_json::to_value(&ended).unwrap(), stored);
     }

@@ -8,7 +8,8 @@ use homard_proto::{
 use serde_json::Value;
 
 use crate::{
-    AbortReason, Failure, FailureKind, OnRestart, Outcome, ProcessEnd, RunRow, RunState, ToolClass, ToolRow, Unfinished,
+    AbortReason, Failure, FailureKind, OnRestart, Outcome, ProcessEnd, RunRow, RunState, ToolClass, ToolRow,
+    UnfinishedRun,
 };
 
 /// Age from which an unfinished run is not resumed: its sender no longer waits.
@@ -32,12 +33,12 @@ pub const HOLD_EXPIRED: &str =
     "the run was active at several crashes in a row, was held, and was not released within a day";
 
 /// Result that a model receives for a tool call that was active when the process ended.
-const UNKNOWN: &str = "The program was restarted while this call was at work. Whether it took effect is not known; \
-                       do not assume that it failed. Check before you repeat it.";
+const UNKNOWN_RESULT: &str = "The program was restarted while this call was running. Whether it took effect is not known; do \
+                       not assume that it failed. Check before you repeat it.";
 
 /// Treatment of an unfinished run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Plan {
+pub enum RecoveryPlan {
     /// It never started: it returns to the queue.
     Requeue,
     /// It was active: it resumes from what is on disk. These results complete open calls; the remaining calls are run
@@ -55,48 +56,52 @@ pub enum Plan {
 }
 
 /// Decides about one run.
-pub fn plan(found: &Unfinished, now_ms: u64) -> Plan {
-    let own = own_lines(&found.row.run, &found.entries);
+pub fn plan(found: &UnfinishedRun, now_ms: u64) -> RecoveryPlan {
+    let own = own_entries(&found.row.run, &found.entries);
     let last = last_answer(own);
-    let answers = || last.map(|(at, said)| known_answers(found, at, said, now_ms)).unwrap_or_default();
+    let answers = || last.map(|(at, said)| known_results(found, at, said, now_ms)).unwrap_or_default();
     let interrupted = |why: &str| {
         let message = format!("INTERRUPTED: {why}");
-        Plan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers())
+        RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers())
     };
     if let Some(reason) = found.aborted {
-        return Plan::End(Outcome::Aborted(reason), answers());
+        return RecoveryPlan::End(Outcome::Aborted(reason), answers());
     }
     match last {
         Some((_, said)) if said.stop_reason == StopReason::Error => {
             let message = said.error_message.clone().unwrap_or_else(|| "the model failed".to_owned());
-            return Plan::End(Outcome::Failed(Failure { kind: FailureKind::Model, message }), Vec::new());
+            return RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Model, message }), Vec::new());
         }
         Some((_, said)) if said.stop_reason == StopReason::Aborted => {
-            return Plan::End(Outcome::Aborted(AbortReason::User), Vec::new());
+            return RecoveryPlan::End(Outcome::Aborted(AbortReason::User), Vec::new());
         }
-        Some((_, said)) if said.tool_calls().next().is_none() => return Plan::End(Outcome::Done, Vec::new()),
+        Some((_, said)) if said.tool_calls().next().is_none() => return RecoveryPlan::End(Outcome::Done, Vec::new()),
         Some(_) | None => {}
     }
     let hold = found.row.hold;
     match (&found.row.state, hold) {
-        (RunState::Held, Some(hold)) if now_ms.saturating_sub(hold.held_at) <= MAX_HOLD_MS => return Plan::StayHeld,
+        (RunState::Held, Some(hold)) if now_ms.saturating_sub(hold.held_at) <= MAX_HOLD_MS => {
+            return RecoveryPlan::StayHeld;
+        }
         (RunState::Held, _) => return interrupted(HOLD_EXPIRED),
-        (RunState::Accepted, Some(hold)) if hold.is_released() => return Plan::Reenter,
+        (RunState::Accepted, Some(hold)) if hold.is_released() => return RecoveryPlan::Reenter,
         (RunState::Accepted | RunState::Running | RunState::Absorbed(_) | RunState::Ended(_), _) => {}
     }
     if own.len() < found.entries.len() {
-        return interrupted("its end could not be stored, and the session went on without it");
+        return interrupted("the end of the run could not be stored, and the session continued without it");
     }
     if found.accept.options.on_restart == OnRestart::Interrupt {
-        return interrupted("the program was restarted, and the sender wanted a report instead of a resume");
+        return interrupted("the program was restarted, and the sender requested an error instead of a resume");
     }
     if now_ms.saturating_sub(queued_at(&found.row)) > MAX_AGE_MS {
         return interrupted("the program was restarted, and the run was accepted more than an hour ago");
     }
     match found.row.state {
-        RunState::Accepted => Plan::Requeue,
-        RunState::Running if is_crash_loop(found, now_ms) => Plan::Hold(answers()),
-        RunState::Running | RunState::Absorbed(_) | RunState::Ended(_) | RunState::Held => Plan::Resume(answers()),
+        RunState::Accepted => RecoveryPlan::Requeue,
+        RunState::Running if is_crash_loop(found, now_ms) => RecoveryPlan::Hold(answers()),
+        RunState::Running | RunState::Absorbed(_) | RunState::Ended(_) | RunState::Held => {
+            RecoveryPlan::Resume(answers())
+        }
     }
 }
 
@@ -106,7 +111,7 @@ fn queued_at(row: &RunRow) -> u64 {
 }
 
 /// True if a run was active at enough crashes to be their likely cause. A crash is dated by the run's next start.
-fn is_crash_loop(found: &Unfinished, now_ms: u64) -> bool {
+fn is_crash_loop(found: &UnfinishedRun, now_ms: u64) -> bool {
     let since = queued_at(&found.row);
     let attempts: Vec<_> = found.attempts.iter().filter(|attempt| attempt.started_at >= since).collect();
     let noticed_at = |n: usize| attempts.get(n + 1).map_or(now_ms, |next| next.started_at);
@@ -121,7 +126,7 @@ pub const STEERED_INTO: &str = "steeredInto";
 
 /// Returns the entries that belong to a run among those after its message: up to a later message that was not steered
 /// into it. Such a message exists only if the disk failed when the run should have ended.
-pub fn own_lines<'a>(run: &RunId, entries: &'a [Entry]) -> &'a [Entry] {
+pub fn own_entries<'a>(run: &RunId, entries: &'a [Entry]) -> &'a [Entry] {
     let is_next = |entry: &Entry| match message(entry) {
         Some(Message::User(user)) => user.extra.get(STEERED_INTO).and_then(Value::as_str) != Some(run.as_str()),
         Some(Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_)) | None => false,
@@ -153,7 +158,7 @@ fn message(entry: &Entry) -> Option<&Message> {
 
 /// Returns the known results of calls in `said` that are not in the transcript yet: results of finished tools, and
 /// "unknown" for calls with side effects that were active.
-fn known_answers(found: &Unfinished, at: usize, said: &Assistant, now_ms: u64) -> Vec<ToolResult> {
+fn known_results(found: &UnfinishedRun, at: usize, said: &Assistant, now_ms: u64) -> Vec<ToolResult> {
     let is_written = |id: &str| {
         let results = found.entries[at..].iter().filter_map(message);
         results.into_iter().any(|message| matches!(message, Message::ToolResult(result) if result.tool_call_id == id))
@@ -175,7 +180,7 @@ fn unknown(call: &str, name: &str, at: u64) -> ToolResult {
     ToolResult {
         tool_call_id: call.to_owned(),
         tool_name: name.to_owned(),
-        content: vec![Block::text(UNKNOWN)],
+        content: vec![Block::text(UNKNOWN_RESULT)],
         details: None,
         is_error: true,
         timestamp: at,
@@ -195,9 +200,9 @@ mod tests {
 
     const NOW: u64 = 10_000_000;
 
-    fn found(state: RunState) -> Unfinished {
+    fn found(state: RunState) -> UnfinishedRun {
         let (run, key) = (RunId::parse("r").unwrap(), AgentId::main().main_session());
-        Unfinished {
+        UnfinishedRun {
             row: RunRow {
                 run: run.clone(),
                 principal: "owner".to_owned(),
@@ -209,7 +214,7 @@ mod tests {
                 accepted_at: NOW - 1000,
                 host: None,
                 started_at: None,
-                taken_up: Vec::new(),
+                resumed_at: Vec::new(),
                 hold: None,
                 state,
             },
@@ -228,8 +233,8 @@ mod tests {
             aborted: None,
             entries: Vec::new(),
             tools: Vec::new(),
-            guests: Vec::new(),
-            posted: Vec::new(),
+            absorbed: Vec::new(),
+            deliveries: Vec::new(),
         }
     }
 
@@ -258,15 +263,15 @@ mod tests {
 
     #[test]
     fn what_never_began_goes_back_in_line_and_what_was_at_work_goes_on() {
-        assert_eq!(plan(&found(RunState::Accepted), NOW), Plan::Requeue);
-        assert_eq!(plan(&found(RunState::Running), NOW), Plan::Resume(Vec::new()));
+        assert_eq!(plan(&found(RunState::Accepted), NOW), RecoveryPlan::Requeue);
+        assert_eq!(plan(&found(RunState::Running), NOW), RecoveryPlan::Resume(Vec::new()));
     }
 
     #[test]
     fn a_final_answer_is_not_asked_for_again() {
         let mut done = found(RunState::Running);
         done.entries = vec![says(&[], StopReason::Stop)];
-        assert_eq!(plan(&done, NOW), Plan::End(Outcome::Done, Vec::new()));
+        assert_eq!(plan(&done, NOW), RecoveryPlan::End(Outcome::Done, Vec::new()));
     }
 
     #[test]
@@ -279,14 +284,18 @@ mod tests {
             row("c", ToolClass::Read, Some(answer("c"))),
             row("d", ToolClass::Idempotent, None),
         ];
-        assert_eq!(plan(&run, NOW), Plan::Resume(vec![unknown("b", "t", NOW), answer("c")]));
+        assert_eq!(plan(&run, NOW), RecoveryPlan::Resume(vec![unknown("b", "t", NOW), answer("c")]));
     }
 
     #[test]
     fn a_recorded_stop_an_old_run_a_report_and_a_circle_end() {
-        let ended = |run: &Unfinished| match plan(run, NOW) {
-            Plan::End(outcome, _) => outcome.error().unwrap().to_owned(),
-            other @ (Plan::Requeue | Plan::Resume(_) | Plan::Reenter | Plan::Hold(_) | Plan::StayHeld) => {
+        let ended = |run: &UnfinishedRun| match plan(run, NOW) {
+            RecoveryPlan::End(outcome, _) => outcome.error().unwrap().to_owned(),
+            other @ (RecoveryPlan::Requeue
+            | RecoveryPlan::Resume(_)
+            | RecoveryPlan::Reenter
+            | RecoveryPlan::Hold(_)
+            | RecoveryPlan::StayHeld) => {
                 panic!("{other:?}")
             }
         };
@@ -301,7 +310,7 @@ mod tests {
         assert!(ended(&report).starts_with("INTERRUPTED"));
         let mut left = found(RunState::Running);
         left.entries = vec![entry(Message::User(User::text("next", 0))), says(&[], StopReason::Stop)];
-        assert!(ended(&left).contains("went on without it"));
+        assert!(ended(&left).contains("continued without it"));
     }
 
     // D72
@@ -313,7 +322,7 @@ mod tests {
             let mut run = found(state);
             run.row.accepted_at = NOW - 59 * minute;
             run.attempts = starts.iter().map(|&(ago, process)| attempt(NOW - ago, process)).collect();
-            plan(&run, NOW) == Plan::Hold(Vec::new())
+            plan(&run, NOW) == RecoveryPlan::Hold(Vec::new())
         };
         let loop_of_three = [(30 * minute, Crashed), (2 * minute, Crashed), (minute, Crashed)];
         assert!(held(RunState::Running, &loop_of_three), "the first start may be long ago, the crashes are not");
@@ -332,14 +341,14 @@ mod tests {
         let mut run = found(RunState::Held);
         run.row.accepted_at = 0;
         run.row.hold = Some(Hold { held_at: NOW - 5, released_at: None, is_reentered: false });
-        assert_eq!(plan(&run, NOW), Plan::StayHeld);
-        assert!(matches!(plan(&run, NOW + MAX_HOLD_MS), Plan::End(Outcome::Failed(_), _)));
+        assert_eq!(plan(&run, NOW), RecoveryPlan::StayHeld);
+        assert!(matches!(plan(&run, NOW + MAX_HOLD_MS), RecoveryPlan::End(Outcome::Failed(_), _)));
         run.row.state = RunState::Accepted;
         run.row.hold = Some(Hold { held_at: NOW - 5, released_at: Some(NOW - 1), is_reentered: false });
-        assert_eq!(plan(&run, NOW), Plan::Reenter);
+        assert_eq!(plan(&run, NOW), RecoveryPlan::Reenter);
         run.row.state = RunState::Running;
         run.row.hold = Some(Hold { held_at: NOW - 5, released_at: Some(NOW - 1), is_reentered: true });
         run.attempts = (1..=4).map(|ago| attempt(NOW - 2 - ago, ProcessEnd::Crashed)).collect();
-        assert_eq!(plan(&run, NOW), Plan::Resume(Vec::new()), "crashes before the release do not count");
+        assert_eq!(plan(&run, NOW), RecoveryPlan::Resume(Vec::new()), "crashes before the release do not count");
     }
 }

@@ -9,20 +9,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// One span of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct TimelineSpan {
     /// Start in milliseconds since the epoch.
     pub from: u64,
     /// End in milliseconds since the epoch.
     pub to: u64,
     /// Label.
     #[serde(flatten)]
-    pub what: What,
+    pub what: SpanKind,
 }
 
 /// Label of a span.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum What {
+pub enum SpanKind {
     /// Waited in the queue, at the end for a slot.
     Queued {
         /// Time spent waiting for a slot.
@@ -31,7 +31,7 @@ pub enum What {
     /// Built the prompt: files, hooks, history.
     Prepared,
     /// Requested an answer from a model.
-    Model(Box<Asked>),
+    Model(Box<ModelRequestSpan>),
     /// Waited to retry after a model request failed.
     Retry {
         /// Error of the failed request.
@@ -133,7 +133,7 @@ pub enum What {
     },
 }
 
-impl What {
+impl SpanKind {
     /// True for what happened within or beside the main spans.
     pub fn is_aside(&self) -> bool {
         match self {
@@ -165,7 +165,7 @@ impl What {
 /// A model request and its result.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Asked {
+pub struct ModelRequestSpan {
     /// Provider.
     pub provider: String,
     /// Model.
@@ -174,7 +174,7 @@ pub struct Asked {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Size of the prompt.
-    pub prompt: Prompt,
+    pub prompt: PromptStats,
     /// Milliseconds until the first token; `None` if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ms: Option<u64>,
@@ -196,7 +196,7 @@ pub struct Asked {
 /// Size and composition of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Prompt {
+pub struct PromptStats {
     /// Sections of the system prompt with their length in characters; only if they changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<(String, u64)>,
@@ -217,7 +217,7 @@ pub struct Prompt {
     pub pruned: u64,
     /// What was omitted or cut; only in the first request with this prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shortened: Option<Shortened>,
+    pub shortened: Option<PromptCuts>,
 }
 
 fn is_none(count: &u64) -> bool {
@@ -241,7 +241,7 @@ pub struct TruncatedInput {
 /// What a prompt omits or cuts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Shortened {
+pub struct PromptCuts {
     /// `lean` or `bare`; `rich` for a full prompt with truncated files.
     pub style: String,
     /// Context window in tokens that caused the lean prompt; `None` if the config chose the style.
@@ -251,13 +251,13 @@ pub struct Shortened {
     pub tools: u64,
     /// Workspace files that are truncated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<CutFile>,
+    pub files: Vec<TruncatedFile>,
 }
 
 /// A workspace file that is truncated in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct CutFile {
+pub struct TruncatedFile {
     /// File name.
     pub name: String,
     /// Characters of the file.
@@ -269,59 +269,64 @@ pub struct CutFile {
 /// Spans of a run, oldest first.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(transparent)]
-pub struct Steps(Vec<Step>);
+pub struct RunTimeline(Vec<TimelineSpan>);
 
-impl Steps {
+impl RunTimeline {
     /// Maximum number of spans. The beginning of a long run shows where its time went, and rows must stay small.
     pub const MAX: usize = 200;
 
     /// Stores ordered spans. Those beyond the maximum become one span.
-    pub fn new(mut steps: Vec<Step>) -> Self {
+    pub fn new(mut steps: Vec<TimelineSpan>) -> Self {
         if steps.len() > Self::MAX {
             let rest = steps.split_off(Self::MAX - 1);
             let from = steps.iter().rev().find(|step| !step.what.is_aside()).map_or(0, |step| step.to);
             let last = rest.iter().rev().find(|step| !step.what.is_aside());
-            steps.extend(last.map(|last| Step { from, to: last.to, what: What::More { steps: rest.len() as u64 } }));
+            steps.extend(last.map(|last| TimelineSpan {
+                from,
+                to: last.to,
+                what: SpanKind::More { steps: rest.len() as u64 },
+            }));
         }
         Self(steps)
     }
 
     /// Returns all spans.
-    pub fn all(&self) -> &[Step] {
+    pub fn all(&self) -> &[TimelineSpan] {
         &self.0
     }
 
     /// Returns how much of the run's message the model received, if it was truncated.
     pub fn truncated_input(&self) -> Option<TruncatedInput> {
-        let input = |step: &Step| if let What::Compaction { input, .. } = step.what { input } else { None };
+        let input = |step: &TimelineSpan| if let SpanKind::Compaction { input, .. } = step.what { input } else { None };
         self.0.iter().rev().find_map(input)
     }
 
     /// True if a model received a summary of this run's message instead of its text.
     pub fn is_summarized(&self, run: &RunId) -> bool {
-        let has = |step: &Step| matches!(&step.what, What::Summarized { runs } if runs.contains(run));
+        let has = |step: &TimelineSpan| matches!(&step.what, SpanKind::Summarized { runs } if runs.contains(run));
         self.0.iter().any(has)
     }
 
     /// Returns the number of milliseconds covered by main spans.
-    pub fn accounted(&self) -> u64 {
+    pub fn covered_ms(&self) -> u64 {
         self.0.iter().filter(|step| !step.what.is_aside()).map(|step| step.to - step.from).sum()
     }
 
     /// Returns the spans from a time on: those that concern a message absorbed by the run.
     pub fn since(&self, at: u64) -> Self {
         let after = self.0.iter().filter(|step| step.to > at || (step.to == at && step.what.is_aside()));
-        let after = after.map(|step| Step { from: step.from.max(at), ..step.clone() });
+        let after = after.map(|step| TimelineSpan { from: step.from.max(at), ..step.clone() });
         // The message may have waited for the run that absorbed it.
         let first = self.0.iter().find(|step| !step.what.is_aside()).map_or(at, |step| step.from);
-        let waited = (first > at).then_some(Step { from: at, to: first, what: What::Queued { slot_ms: 0 } });
+        let waited =
+            (first > at).then_some(TimelineSpan { from: at, to: first, what: SpanKind::Queued { slot_ms: 0 } });
         Self(waited.into_iter().chain(after).collect())
     }
 }
 
 /// Skips spans that another version wrote and this one cannot parse, because the end of a run matters more than its
 /// timeline.
-impl<'de> Deserialize<'de> for Steps {
+impl<'de> Deserialize<'de> for RunTimeline {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let steps = Vec::<serde_json::Value>::deserialize(deserializer)?;
         Ok(Self(steps.into_iter().filter_map(|step| serde_json::from_value(step).ok()).collect()))
@@ -332,23 +337,24 @@ impl<'de> Deserialize<'de> for Steps {
 mod tests {
     use super::*;
 
-    fn step(from: u64, to: u64, what: What) -> Step {
-        Step { from, to, what }
+    fn step(from: u64, to: u64, what: SpanKind) -> TimelineSpan {
+        TimelineSpan { from, to, what }
     }
 
     #[test]
     fn a_long_run_stays_small_and_is_still_accounted_for() {
-        let steps = (0..1_000).map(|at| step(at, at + 1, if at % 2 == 0 { What::Prepared } else { What::Tools }));
-        let kept = Steps::new(steps.collect());
-        assert_eq!((kept.all().len(), kept.accounted()), (Steps::MAX, 1_000));
-        assert_eq!(kept.all()[199], step(199, 1_000, What::More { steps: 801 }));
+        let steps =
+            (0..1_000).map(|at| step(at, at + 1, if at % 2 == 0 { SpanKind::Prepared } else { SpanKind::Tools }));
+        let kept = RunTimeline::new(steps.collect());
+        assert_eq!((kept.all().len(), kept.covered_ms()), (RunTimeline::MAX, 1_000));
+        assert_eq!(kept.all()[199], step(199, 1_000, SpanKind::More { steps: 801 }));
     }
 
     #[test]
     fn what_cannot_be_read_is_passed_over() {
         let text = r#"[["model",1020],{"from":1,"to":2,"step":"prepared"},{"from":2,"to":3,"step":"novel"}]"#;
-        let steps: Steps = serde_json::from_str(text).unwrap();
-        assert_eq!(steps, Steps(vec![step(1, 2, What::Prepared)]));
+        let steps: RunTimeline = serde_json::from_str(text).unwrap();
+        assert_eq!(steps, RunTimeline(vec![step(1, 2, SpanKind::Prepared)]));
         assert_eq!(serde_json::to_string(&steps).unwrap(), r#"[{"from":1,"to":2,"step":"prepared"}]"#);
     }
 
@@ -356,26 +362,29 @@ mod tests {
     fn steps_of_earlier_versions_are_read() {
         let text = r#"[{"from":1,"to":2,"step":"compaction","tokens":[9,4],"how":"asked"},
             {"from":1,"to":2,"step":"tool","name":"read","call":"c","digest":"ab","isError":false}]"#;
-        let steps: Steps = serde_json::from_str(text).unwrap();
-        let compaction = What::Compaction { tokens: Some((9, 4)), how: "asked".to_owned(), input: None };
+        let steps: RunTimeline = serde_json::from_str(text).unwrap();
+        let compaction = SpanKind::Compaction { tokens: Some((9, 4)), how: "asked".to_owned(), input: None };
         let (name, call, digest) = ("read".to_owned(), "c".to_owned(), "ab".to_owned());
-        let tool = What::Tool { name, call, digest, is_error: false, cut: None };
-        assert_eq!(steps, Steps(vec![step(1, 2, compaction), step(1, 2, tool)]));
+        let tool = SpanKind::Tool { name, call, digest, is_error: false, cut: None };
+        assert_eq!(steps, RunTimeline(vec![step(1, 2, compaction), step(1, 2, tool)]));
         assert_eq!(steps.truncated_input(), None);
     }
 
     #[test]
     fn who_joins_later_sees_what_came_after() {
-        let steps = Steps(vec![
-            step(0, 5, What::Queued { slot_ms: 0 }),
-            step(5, 9, What::Prepared),
-            step(7, 7, What::Joined),
-            step(9, 20, What::Tools),
+        let steps = RunTimeline(vec![
+            step(0, 5, SpanKind::Queued { slot_ms: 0 }),
+            step(5, 9, SpanKind::Prepared),
+            step(7, 7, SpanKind::Joined),
+            step(9, 20, SpanKind::Tools),
         ]);
         let seen = steps.since(7);
-        assert_eq!(seen.all(), [step(7, 9, What::Prepared), step(7, 7, What::Joined), step(9, 20, What::Tools)]);
-        assert_eq!(seen.accounted(), 13);
-        let later = Steps(vec![step(9, 20, What::Tools)]);
-        assert_eq!(later.since(7).all(), [step(7, 9, What::Queued { slot_ms: 0 }), step(9, 20, What::Tools)]);
+        assert_eq!(
+            seen.all(),
+            [step(7, 9, SpanKind::Prepared), step(7, 7, SpanKind::Joined), step(9, 20, SpanKind::Tools)]
+        );
+        assert_eq!(seen.covered_ms(), 13);
+        let later = RunTimeline(vec![step(9, 20, SpanKind::Tools)]);
+        assert_eq!(later.since(7).all(), [step(7, 9, SpanKind::Queued { slot_ms: 0 }), step(9, 20, SpanKind::Tools)]);
     }
 }

@@ -9,19 +9,19 @@ use tokio::time::{Instant, sleep_until};
 
 /// The clock of a trace. Every lifetime of the hub has its own runtime and so its own tokio clock; this one spans them.
 #[derive(Debug, Clone)]
-pub(crate) struct Clock(Arc<Mutex<Life>>);
+pub(crate) struct TraceClock(Arc<Mutex<HubLifetime>>);
 
 /// When the current lifetime began, in trace time and on tokio's clock.
 #[derive(Debug)]
-struct Life {
+struct HubLifetime {
     began: Duration,
     origin: Instant,
 }
 
-impl Clock {
+impl TraceClock {
     /// Creates a clock that starts now.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Life { began: Duration::ZERO, origin: Instant::now() })))
+        Self(Arc::new(Mutex::new(HubLifetime { began: Duration::ZERO, origin: Instant::now() })))
     }
 
     /// Returns the time since the trace began.
@@ -31,8 +31,8 @@ impl Clock {
     }
 
     /// Begins a new lifetime at this trace time, on the clock of the calling runtime.
-    pub(crate) fn go_on(&self, began: Duration) {
-        *self.lock() = Life { began, origin: Instant::now() };
+    pub(crate) fn restart_at(&self, began: Duration) {
+        *self.lock() = HubLifetime { began, origin: Instant::now() };
     }
 
     /// Sleeps until a trace time.
@@ -44,7 +44,7 @@ impl Clock {
         sleep_until(due).await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Life> {
+    fn lock(&self) -> MutexGuard<'_, HubLifetime> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

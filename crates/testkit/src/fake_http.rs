@@ -12,7 +12,7 @@ use tokio::{
 
 /// A received request.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub(crate) struct FakeHttpRequest {
     /// Request path.
     pub(crate) path: String,
     /// Headers, with names in lower case.
@@ -21,7 +21,7 @@ pub(crate) struct Request {
     pub(crate) body: Vec<u8>,
 }
 
-impl Request {
+impl FakeHttpRequest {
     /// Returns the value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
@@ -30,48 +30,48 @@ impl Request {
 
 /// How a request is answered.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Reply {
+pub(crate) enum FakeHttpReply {
     /// A complete response.
-    Whole { status: u16, headers: Vec<(String, String)>, body: Vec<u8> },
+    Complete { status: u16, headers: Vec<(String, String)>, body: Vec<u8> },
     /// Closes the connection without a response.
     Cut,
     /// Closes the connection in the middle of a response.
-    Half,
+    Truncated,
     /// No response until the client gives up.
     Silence,
 }
 
-impl Reply {
+impl FakeHttpReply {
     /// Builds a JSON response.
     pub(crate) fn json(status: u16, body: &Value) -> Self {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        Self::Whole { status, headers, body: body.to_string().into_bytes() }
+        Self::Complete { status, headers, body: body.to_string().into_bytes() }
     }
 
     /// Builds an HTML error page like that of a proxy.
     pub(crate) fn page(status: u16) -> Self {
-        Self::Whole { status, headers: Vec::new(), body: b"<html><h1>Bad Gateway</h1></html>".to_vec() }
+        Self::Complete { status, headers: Vec::new(), body: b"<html><h1>Bad Gateway</h1></html>".to_vec() }
     }
 }
 
 /// A server on a free loopback port. Stops on drop.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct FakeHttpServer {
     pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl Drop for Server {
+impl Drop for FakeHttpServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Server {
+impl FakeHttpServer {
     pub(crate) async fn start<F, A>(answer: F) -> io::Result<Self>
     where
-        F: Fn(Request) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output = Reply> + Send + 'static,
+        F: Fn(FakeHttpRequest) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = FakeHttpReply> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -81,8 +81,8 @@ impl Server {
 
 async fn listen<F, A>(listener: TcpListener, answer: F)
 where
-    F: Fn(Request) -> A + Clone + Send + Sync + 'static,
-    A: Future<Output = Reply> + Send + 'static,
+    F: Fn(FakeHttpRequest) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = FakeHttpReply> + Send + 'static,
 {
     // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
@@ -98,8 +98,8 @@ where
 
 async fn serve<F, A>(stream: TcpStream, answer: F) -> io::Result<()>
 where
-    F: Fn(Request) -> A,
-    A: Future<Output = Reply>,
+    F: Fn(FakeHttpRequest) -> A,
+    A: Future<Output = FakeHttpReply>,
 {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
@@ -111,25 +111,25 @@ where
             reply = answer(request) => reply,
         };
         match reply {
-            Reply::Whole { status, headers, body } => {
+            FakeHttpReply::Complete { status, headers, body } => {
                 let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
                 let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
                 stream.get_mut().write_all(head.as_bytes()).await?;
                 stream.get_mut().write_all(&body).await?;
             }
-            Reply::Cut => return Ok(()),
-            Reply::Half => {
+            FakeHttpReply::Cut => return Ok(()),
+            FakeHttpReply::Truncated => {
                 stream.get_mut().write_all(b"HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n{\"ok\":true,").await?;
                 return Ok(());
             }
-            Reply::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
+            FakeHttpReply::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
         }
     }
     Ok(())
 }
 
 /// Reads the next request; `None` when the client is done.
-async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
+async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<FakeHttpRequest>> {
     let mut line = String::new();
     if stream.read_line(&mut line).await? == 0 {
         return Ok(None);
@@ -145,5 +145,5 @@ async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> 
     let length = headers.iter().find(|(name, _)| name == "content-length");
     let mut body = vec![0; length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0)];
     stream.read_exact(&mut body).await?;
-    Ok(Some(Request { path, headers, body }))
+    Ok(Some(FakeHttpRequest { path, headers, body }))
 }

@@ -31,25 +31,25 @@ use tokio::{
 };
 
 use self::{
-    dialect::{Dialect, Tokens},
-    fault::Fault,
-    http::Connection,
+    dialect::{TokenCounts, WireFormat},
+    fault::ProviderFault,
+    http::ProviderConnection,
 };
 
 /// An answer of the model, independent of the wire format.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Said {
+pub struct FakeAnswer {
     /// Reasoning, signed as the wire format requires.
     pub thinking: Option<String>,
     /// Text; each piece is sent as a separate event.
     pub text: Vec<String>,
     /// Tool calls.
-    pub calls: Vec<Call>,
+    pub calls: Vec<FakeToolCall>,
 }
 
 /// A tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct FakeToolCall {
     /// Call id. OpenAI's Responses format adds a second id of its own.
     pub id: String,
     /// Tool name.
@@ -60,34 +60,34 @@ pub struct Call {
 
 /// Reply to a request.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Reply {
+pub struct ProviderReply {
     /// The answer.
-    pub said: Said,
+    pub answer: FakeAnswer,
     /// The fault, if any.
-    pub fault: Option<Fault>,
+    pub fault: Option<ProviderFault>,
     /// Splits the bytes at positions determined by this seed; `None` sends them in one piece.
     pub split: Option<u64>,
     /// Makes the answer pause after its first piece of text until the gate is opened.
-    pub gate: Option<Gate>,
+    pub gate: Option<AnswerGate>,
 }
 
 /// A gate that an answer waits for. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<Semaphore>);
+pub struct AnswerGate(Arc<Semaphore>);
 
-impl Default for Gate {
+impl Default for AnswerGate {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(0)))
     }
 }
 
-impl PartialEq for Gate {
+impl PartialEq for AnswerGate {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Gate {
+impl AnswerGate {
     /// Opens the gate for all current and future waiters.
     pub fn open(&self) {
         self.0.close();
@@ -99,22 +99,22 @@ impl Gate {
     }
 }
 
-impl Reply {
+impl ProviderReply {
     /// Builds a plain text reply.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { said: Said { text: vec![text.into()], ..Said::default() }, ..Self::default() }
+        Self { answer: FakeAnswer { text: vec![text.into()], ..FakeAnswer::default() }, ..Self::default() }
     }
 }
 
 /// A received request.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// Index, from 0.
     pub number: usize,
     /// Time of arrival.
     pub at: Instant,
     /// Wire format, determined by the path.
-    pub dialect: Dialect,
+    pub dialect: WireFormat,
     /// Model name.
     pub model: String,
     /// Headers, with names in lower case.
@@ -123,7 +123,7 @@ pub struct Asked {
     pub body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Returns the body as JSON; `null` if it is invalid.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
@@ -151,13 +151,13 @@ impl Asked {
 }
 
 /// Decides the reply to each request.
-pub type Answers = Box<dyn FnMut(&Asked) -> Reply + Send>;
+pub type ReplyFn = Box<dyn FnMut(&ReceivedRequest) -> ProviderReply + Send>;
 
 /// A running provider. Stops on drop.
 #[derive(Debug)]
 pub struct FakeProvider {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProviderShared>,
     server: JoinHandle<()>,
 }
 
@@ -167,42 +167,48 @@ impl Drop for FakeProvider {
     }
 }
 
-struct Shared(Mutex<Inner>);
+struct ProviderShared(Mutex<ProviderInner>);
 
-struct Inner {
-    answers: Answers,
-    asked: Vec<Asked>,
+struct ProviderInner {
+    answers: ReplyFn,
+    requests: Vec<ReceivedRequest>,
     complaints: Vec<String>,
     /// Ids of the tool calls that each model made.
-    given: BTreeMap<(Dialect, String), HashSet<String>>,
+    issued_ids: BTreeMap<(WireFormat, String), HashSet<String>>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ProviderShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("asked", &self.lock().asked.len()).finish_non_exhaustive()
+        f.debug_struct("ProviderShared").field("asked", &self.lock().requests.len()).finish_non_exhaustive()
     }
 }
 
 impl FakeProvider {
     /// Listens on a free loopback port.
-    pub async fn start(answers: impl FnMut(&Asked) -> Reply + Send + 'static) -> std::io::Result<Self> {
+    pub async fn start(
+        answers: impl FnMut(&ReceivedRequest) -> ProviderReply + Send + 'static,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let inner =
-            Inner { answers: Box::new(answers), asked: Vec::new(), complaints: Vec::new(), given: BTreeMap::new() };
-        let shared = Arc::new(Shared(Mutex::new(inner)));
+        let inner = ProviderInner {
+            answers: Box::new(answers),
+            requests: Vec::new(),
+            complaints: Vec::new(),
+            issued_ids: BTreeMap::new(),
+        };
+        let shared = Arc::new(ProviderShared(Mutex::new(inner)));
         let server = task::spawn("fake provider", listen(listener, shared.clone()));
         Ok(Self { address, shared, server })
     }
 
     /// Returns the base URL for a config.
-    pub fn base_url(&self, dialect: Dialect) -> String {
+    pub fn base_url(&self, dialect: WireFormat) -> String {
         format!("http://{}{}", self.address, dialect.base())
     }
 
     /// Returns all requests so far.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.shared.lock().asked.clone()
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.shared.lock().requests.clone()
     }
 
     /// Returns what a vendor would have rejected in them.
@@ -211,7 +217,7 @@ impl FakeProvider {
     }
 }
 
-async fn listen(listener: TcpListener, shared: Arc<Shared>) {
+async fn listen(listener: TcpListener, shared: Arc<ProviderShared>) {
     // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -221,54 +227,59 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Answers the requests of one connection. A client that disconnects early is part of many tests.
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    let Ok(mut connection) = Connection::new(stream) else { return };
+async fn serve(stream: TcpStream, shared: Arc<ProviderShared>) {
+    let Ok(mut connection) = ProviderConnection::new(stream) else { return };
     while let Ok(Some(request)) = connection.read().await {
-        let Some((dialect, model)) = Dialect::of(&request.path, &request.body) else {
+        let Some((dialect, model)) = WireFormat::of(&request.path, &request.body) else {
             shared.lock().complaints.push(format!("nobody is at {}", request.path));
             return;
         };
-        let (reply, tokens) = shared.take(dialect, model, request);
+        let (reply, tokens) = shared.receive(dialect, model, request);
         if connection.answer(dialect, &reply, tokens).await.is_err() {
             return;
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl ProviderShared {
+    fn lock(&self) -> MutexGuard<'_, ProviderInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records and validates a request, and determines the reply.
-    fn take(&self, dialect: Dialect, model: String, request: http::Request) -> (Reply, Tokens) {
+    fn receive(
+        &self,
+        dialect: WireFormat,
+        model: String,
+        request: http::ProviderHttpRequest,
+    ) -> (ProviderReply, TokenCounts) {
         let mut inner = self.lock();
-        let number = inner.asked.len();
-        let http::Request { headers, body, .. } = request;
-        let asked = Asked { number, at: Instant::now(), dialect, model, headers, body };
-        let own = inner.given.entry((dialect, asked.model.clone())).or_default();
-        let wrong = check::wrong(dialect, &asked.json(), own);
+        let number = inner.requests.len();
+        let http::ProviderHttpRequest { headers, body, .. } = request;
+        let asked = ReceivedRequest { number, at: Instant::now(), dialect, model, headers, body };
+        let own = inner.issued_ids.entry((dialect, asked.model.clone())).or_default();
+        let wrong = check::violations(dialect, &asked.json(), own);
         inner.complaints.extend(wrong.into_iter().map(|wrong| format!("request {number} ({dialect:?}): {wrong}")));
         let prompt = asked.prompt();
-        let same = inner.asked.iter().filter(|earlier| earlier.dialect == dialect && earlier.model == asked.model);
-        let cached = same.map(|earlier| common(&earlier.prompt(), &prompt)).max().unwrap_or(0);
+        let same = inner.requests.iter().filter(|earlier| earlier.dialect == dialect && earlier.model == asked.model);
+        let cached = same.map(|earlier| common_prefix(&earlier.prompt(), &prompt)).max().unwrap_or(0);
         let reply = (inner.answers)(&asked);
-        let ids = reply.said.calls.iter().map(|call| call.id.clone());
-        inner.given.entry((dialect, asked.model.clone())).or_default().extend(ids);
-        let tokens = Tokens { prompt: tokens(prompt.len()), cached: tokens(cached), written: 7 };
-        inner.asked.push(asked);
+        let ids = reply.answer.calls.iter().map(|call| call.id.clone());
+        inner.issued_ids.entry((dialect, asked.model.clone())).or_default().extend(ids);
+        let tokens = TokenCounts { prompt: estimate_tokens(prompt.len()), cached: estimate_tokens(cached), output: 7 };
+        inner.requests.push(asked);
         (reply, tokens)
     }
 }
 
-fn common(a: &str, b: &str) -> usize {
+fn common_prefix(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
 
 /// Estimates the number of tokens of a text.
-fn tokens(bytes: usize) -> u64 {
+fn estimate_tokens(bytes: usize) -> u64 {
     bytes as u64 / 4
 }
 
-/// Retry delay that [`Fault::TooMany`] sends, if it does.
-pub const WAIT: Duration = Duration::from_millis(60);
+/// Retry delay that [`ProviderFault::TooMany`] sends, if it does.
+pub const RETRY_DELAY: Duration = Duration::from_millis(60);

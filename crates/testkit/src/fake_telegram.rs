@@ -17,15 +17,15 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use self::bot::Bot;
-use crate::fake_http::{Reply, Request, Server};
+use self::bot::FakeBot;
+use crate::fake_http::{FakeHttpReply, FakeHttpRequest, FakeHttpServer};
 
 /// Token of the only bot.
 pub const TOKEN: &str = "123456:fake-Token_of_the_testkit";
 
 /// Fault of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum TelegramFault {
     /// None, so that a later call can be faulty.
     Nothing,
     /// 429 with a number of seconds to wait. The call has no effect.
@@ -52,7 +52,7 @@ pub enum Fault {
 
 /// A received call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct TelegramCall {
     /// Method.
     pub method: String,
     /// Parameters.
@@ -63,7 +63,7 @@ pub struct Call {
 
 /// A message visible in a chat.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct VisibleMessage {
     /// Message id.
     pub id: i64,
     /// Chat id.
@@ -81,33 +81,33 @@ pub struct Seen {
 /// A running server. Stops on drop.
 #[derive(Debug)]
 pub struct FakeTelegram {
-    server: Server,
-    shared: Arc<Shared>,
+    server: FakeHttpServer,
+    shared: Arc<TelegramShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    bot: Mutex<Bot>,
+struct TelegramShared {
+    bot: Mutex<FakeBot>,
     /// Counter of changes; waiters check their condition at each.
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
 }
 
-impl Shared {
-    fn bot(&self) -> MutexGuard<'_, Bot> {
+impl TelegramShared {
+    fn bot(&self) -> MutexGuard<'_, FakeBot> {
         self.bot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
-        self.news.send_modify(|news| *news += 1);
+    fn notify(&self) {
+        self.changes.send_modify(|news| *news += 1);
     }
 }
 
 impl FakeTelegram {
     /// Listens on a free loopback port.
     pub async fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared { bot: Mutex::default(), news: watch::channel(0).0 });
+        let shared = Arc::new(TelegramShared { bot: Mutex::default(), changes: watch::channel(0).0 });
         let serving = shared.clone();
-        let server = Server::start(move |request| answer(serving.clone(), request)).await?;
+        let server = FakeHttpServer::start(move |request| answer(serving.clone(), request)).await?;
         Ok(Self { server, shared })
     }
 
@@ -117,53 +117,53 @@ impl FakeTelegram {
     }
 
     /// Adds an update and returns its id.
-    pub fn happens(&self, update: Value) -> i64 {
-        let number = self.shared.bot().happens(update);
-        self.shared.tell();
+    pub fn add_update(&self, update: Value) -> i64 {
+        let number = self.shared.bot().add_update(update);
+        self.shared.notify();
         number
     }
 
     /// Adds a private message to the bot.
-    pub fn writes(&self, from: i64, text: &str) -> i64 {
+    pub fn add_message(&self, from: i64, text: &str) -> i64 {
         let chat = json!({"id": from, "type": "private"});
         let sender = json!({"id": from, "is_bot": false, "first_name": format!("User {from}")});
         let message = json!({"message_id": 0, "date": 1_794_758_460, "chat": chat, "from": sender, "text": text});
-        self.happens(json!({ "message": message }))
+        self.add_update(json!({ "message": message }))
     }
 
     /// Adds a fault to the next call of a method; faults are used in order.
-    pub fn spoil(&self, method: &str, fault: Fault) {
+    pub fn add_fault(&self, method: &str, fault: TelegramFault) {
         self.shared.bot().faults.push((method.to_owned(), fault));
     }
 
     /// Stores a file under an id.
-    pub fn keep(&self, id: &str, bytes: Vec<u8>) {
+    pub fn add_file(&self, id: &str, bytes: Vec<u8>) {
         self.shared.bot().files.insert(id.to_owned(), bytes);
     }
 
     /// Returns all calls so far.
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<TelegramCall> {
         self.shared.bot().calls.clone()
     }
 
     /// Returns the calls of one method.
-    pub fn calls_of(&self, method: &str) -> Vec<Call> {
+    pub fn calls_of(&self, method: &str) -> Vec<TelegramCall> {
         self.calls().into_iter().filter(|call| call.method == method).collect()
     }
 
     /// Returns the messages visible in all chats, in the order in which they were sent.
-    pub fn seen(&self) -> Vec<Seen> {
-        self.shared.bot().seen.clone()
+    pub fn visible_messages(&self) -> Vec<VisibleMessage> {
+        self.shared.bot().visible_messages.clone()
     }
 
     /// Returns the ids of updates that were not acknowledged.
-    pub fn waiting(&self) -> Vec<i64> {
+    pub fn pending_updates(&self) -> Vec<i64> {
         self.shared.bot().updates.iter().filter_map(|update| update["update_id"].as_i64()).collect()
     }
 
     /// Waits until a condition holds.
     pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
-        let mut news = self.shared.news.subscribe();
+        let mut news = self.shared.changes.subscribe();
         while !is_so(self) {
             if news.changed().await.is_err() {
                 return;
@@ -172,11 +172,11 @@ impl FakeTelegram {
     }
 }
 
-async fn answer(shared: Arc<Shared>, request: Request) -> Reply {
+async fn answer(shared: Arc<TelegramShared>, request: FakeHttpRequest) -> FakeHttpReply {
     if let Some(path) = request.path.strip_prefix(&format!("/file/bot{TOKEN}/")) {
         let file = shared.bot().files.get(path.trim_start_matches("files/")).cloned();
         return match file {
-            Some(body) => Reply::Whole { status: 200, headers: Vec::new(), body },
+            Some(body) => FakeHttpReply::Complete { status: 200, headers: Vec::new(), body },
             None => denied(404, "Not Found"),
         };
     }
@@ -184,35 +184,41 @@ async fn answer(shared: Arc<Shared>, request: Request) -> Reply {
         return denied(401, "Unauthorized");
     };
     let call = match multipart::read(&request) {
-        Some((params, file)) => Call { method, params, file: Some(file) },
-        None => Call { method, params: serde_json::from_slice(&request.body).unwrap_or_default(), file: None },
+        Some((params, file)) => TelegramCall { method, params, file: Some(file) },
+        None => TelegramCall { method, params: serde_json::from_slice(&request.body).unwrap_or_default(), file: None },
     };
-    let fault = shared.bot().called(&call);
-    shared.tell();
+    let fault = shared.bot().record_call(&call);
+    shared.notify();
     let reply = match &fault {
-        Some(Fault::Flood(seconds)) => return flood(*seconds),
-        Some(Fault::Denied(code, why)) => return denied(*code, why),
-        Some(Fault::Moved(chat)) => return moved(*chat),
-        Some(Fault::Page(status)) => return Reply::page(*status),
-        Some(Fault::Cut) => return Reply::Cut,
-        Some(Fault::Silence) => return Reply::Silence,
-        Some(Fault::AcceptThenDrop | Fault::AcceptThenHalf | Fault::Disorder | Fault::Again | Fault::Nothing)
+        Some(TelegramFault::Flood(seconds)) => return flood(*seconds),
+        Some(TelegramFault::Denied(code, why)) => return denied(*code, why),
+        Some(TelegramFault::Moved(chat)) => return moved(*chat),
+        Some(TelegramFault::Page(status)) => return FakeHttpReply::page(*status),
+        Some(TelegramFault::Cut) => return FakeHttpReply::Cut,
+        Some(TelegramFault::Silence) => return FakeHttpReply::Silence,
+        Some(
+            TelegramFault::AcceptThenDrop
+            | TelegramFault::AcceptThenHalf
+            | TelegramFault::Disorder
+            | TelegramFault::Again
+            | TelegramFault::Nothing,
+        )
         | None => {
             let is_updates = call.method == "getUpdates";
             if is_updates { updates(&shared, &call, fault.as_ref()).await } else { shared.bot().answer(&call) }
         }
     };
-    shared.tell();
+    shared.notify();
     match fault {
-        Some(Fault::AcceptThenDrop) => Reply::Cut,
-        Some(Fault::AcceptThenHalf) => Reply::Half,
+        Some(TelegramFault::AcceptThenDrop) => FakeHttpReply::Cut,
+        Some(TelegramFault::AcceptThenHalf) => FakeHttpReply::Truncated,
         _ => reply,
     }
 }
 
 /// Holds a long poll open until there are updates, it times out, or another poll starts.
-async fn updates(shared: &Shared, call: &Call, fault: Option<&Fault>) -> Reply {
-    let mut news = shared.news.subscribe();
+async fn updates(shared: &TelegramShared, call: &TelegramCall, fault: Option<&TelegramFault>) -> FakeHttpReply {
+    let mut news = shared.changes.subscribe();
     let poll = match shared.bot().begin_poll(&call.params) {
         Ok(poll) => poll,
         Err(why) => return denied(409, why),
@@ -225,31 +231,31 @@ async fn updates(shared: &Shared, call: &Call, fault: Option<&Fault>) -> Reply {
                 return reply;
             }
             if news.changed().await.is_err() {
-                return Reply::Cut;
+                return FakeHttpReply::Cut;
             }
         }
     };
     tokio::time::timeout(hold, waiting).await.unwrap_or_else(|_over| good(&json!([])))
 }
 
-fn good(result: &Value) -> Reply {
-    Reply::json(200, &json!({"ok": true, "result": result}))
+fn good(result: &Value) -> FakeHttpReply {
+    FakeHttpReply::json(200, &json!({"ok": true, "result": result}))
 }
 
-fn denied(code: u16, why: &str) -> Reply {
-    Reply::json(code, &json!({"ok": false, "error_code": code, "description": why}))
+fn denied(code: u16, why: &str) -> FakeHttpReply {
+    FakeHttpReply::json(code, &json!({"ok": false, "error_code": code, "description": why}))
 }
 
-fn flood(seconds: u64) -> Reply {
+fn flood(seconds: u64) -> FakeHttpReply {
     let description = format!("Too Many Requests: retry after {seconds}");
     let parameters = json!({"retry_after": seconds});
     let body = json!({"ok": false, "error_code": 429, "description": description, "parameters": parameters});
-    Reply::json(429, &body)
+    FakeHttpReply::json(429, &body)
 }
 
-fn moved(chat: i64) -> Reply {
+fn moved(chat: i64) -> FakeHttpReply {
     let description = "Bad Request: group chat was upgraded to a supergroup chat";
     let parameters = json!({"migrate_to_chat_id": chat});
     let body = json!({"ok": false, "error_code": 400, "description": description, "parameters": parameters});
-    Reply::json(400, &body)
+    FakeHttpReply::json(400, &body)
 }

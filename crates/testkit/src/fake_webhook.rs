@@ -10,11 +10,11 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::fake_http::{Reply, Request, Server};
+use crate::fake_http::{FakeHttpReply, FakeHttpRequest, FakeHttpServer};
 
 /// Fault of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum WebhookFault {
     /// This status, with an optional number of seconds to wait. The delivery is not accepted.
     Status(u16, Option<u64>),
     /// The connection is closed before the delivery is accepted.
@@ -22,14 +22,14 @@ pub enum Fault {
     /// The delivery is accepted, and the connection is closed before the response.
     AcceptThenDrop,
     /// The delivery is accepted, and the response is not JSON.
-    Mumble,
+    InvalidResponse,
     /// No response, and the delivery is not accepted.
     Silence,
 }
 
 /// A received delivery.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Delivery {
+pub struct WebhookDelivery {
     /// Request path.
     pub path: String,
     /// Headers, with names in lower case.
@@ -38,7 +38,7 @@ pub struct Delivery {
     pub body: Vec<u8>,
 }
 
-impl Delivery {
+impl WebhookDelivery {
     /// Returns the value of a header; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str()).unwrap_or_default()
@@ -53,38 +53,38 @@ impl Delivery {
 /// A running peer. Stops on drop.
 #[derive(Debug)]
 pub struct FakeWebhook {
-    server: Server,
-    peer: Arc<Mutex<Peer>>,
+    server: FakeHttpServer,
+    peer: Arc<Mutex<WebhookPeer>>,
     /// Number of deliveries; waiters check their condition at each.
-    news: Arc<watch::Sender<u64>>,
+    changes: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
-struct Peer {
-    faults: VecDeque<Fault>,
-    came: Vec<Delivery>,
+struct WebhookPeer {
+    faults: VecDeque<WebhookFault>,
+    deliveries: Vec<WebhookDelivery>,
     /// Accepted idempotency keys, with the number of the message that each became.
-    taken: BTreeMap<String, usize>,
-    seen: Vec<Value>,
+    accepted_keys: BTreeMap<String, usize>,
+    visible_messages: Vec<Value>,
 }
 
 impl FakeWebhook {
     /// Listens on a free loopback port.
     pub async fn start() -> io::Result<Self> {
-        let peer = Arc::new(Mutex::new(Peer::default()));
+        let peer = Arc::new(Mutex::new(WebhookPeer::default()));
         let news = Arc::new(watch::channel(0).0);
         let (serving, telling) = (peer.clone(), news.clone());
-        let server = Server::start(move |request| {
+        let server = FakeHttpServer::start(move |request| {
             let reply = lock(&serving).answer(request);
             telling.send_modify(|news| *news += 1);
             async { reply }
         });
-        Ok(Self { server: server.await?, peer, news })
+        Ok(Self { server: server.await?, peer, changes: news })
     }
 
     /// Waits until a condition holds.
     pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
-        let mut news = self.news.subscribe();
+        let mut news = self.changes.subscribe();
         while !is_so(self) {
             if news.changed().await.is_err() {
                 return;
@@ -98,57 +98,57 @@ impl FakeWebhook {
     }
 
     /// Adds a fault to the next delivery; faults are used in order.
-    pub fn spoil(&self, fault: Fault) {
+    pub fn add_fault(&self, fault: WebhookFault) {
         lock(&self.peer).faults.push_back(fault);
     }
 
     /// Returns all deliveries so far, including those that were not accepted.
-    pub fn came(&self) -> Vec<Delivery> {
-        lock(&self.peer).came.clone()
+    pub fn deliveries(&self) -> Vec<WebhookDelivery> {
+        lock(&self.peer).deliveries.clone()
     }
 
     /// Returns the messages that users see: one per key, in order.
-    pub fn seen(&self) -> Vec<Value> {
-        lock(&self.peer).seen.clone()
+    pub fn visible_messages(&self) -> Vec<Value> {
+        lock(&self.peer).visible_messages.clone()
     }
 }
 
-fn lock(peer: &Mutex<Peer>) -> MutexGuard<'_, Peer> {
+fn lock(peer: &Mutex<WebhookPeer>) -> MutexGuard<'_, WebhookPeer> {
     peer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Peer {
-    fn answer(&mut self, request: Request) -> Reply {
-        let Request { path, headers, body } = request;
-        let delivery = Delivery { path, headers, body };
-        self.came.push(delivery.clone());
+impl WebhookPeer {
+    fn answer(&mut self, request: FakeHttpRequest) -> FakeHttpReply {
+        let FakeHttpRequest { path, headers, body } = request;
+        let delivery = WebhookDelivery { path, headers, body };
+        self.deliveries.push(delivery.clone());
         match self.faults.pop_front() {
-            Some(Fault::Status(status, wait)) => {
+            Some(WebhookFault::Status(status, wait)) => {
                 let headers = wait.map(|seconds| ("retry-after".to_owned(), seconds.to_string()));
-                Reply::Whole { status, headers: headers.into_iter().collect(), body: b"not now".to_vec() }
+                FakeHttpReply::Complete { status, headers: headers.into_iter().collect(), body: b"not now".to_vec() }
             }
-            Some(Fault::Cut) => Reply::Cut,
-            Some(Fault::Silence) => Reply::Silence,
-            Some(Fault::AcceptThenDrop) => {
+            Some(WebhookFault::Cut) => FakeHttpReply::Cut,
+            Some(WebhookFault::Silence) => FakeHttpReply::Silence,
+            Some(WebhookFault::AcceptThenDrop) => {
                 self.take(&delivery);
-                Reply::Cut
+                FakeHttpReply::Cut
             }
-            Some(Fault::Mumble) => {
+            Some(WebhookFault::InvalidResponse) => {
                 self.take(&delivery);
-                Reply::page(200)
+                FakeHttpReply::page(200)
             }
             None => {
                 let number = self.take(&delivery);
-                Reply::json(200, &json!({ "messageId": format!("m{number}") }))
+                FakeHttpReply::json(200, &json!({ "messageId": format!("m{number}") }))
             }
         }
     }
 
-    fn take(&mut self, delivery: &Delivery) -> usize {
-        let next = self.taken.len() + 1;
-        let number = *self.taken.entry(delivery.header("idempotency-key").to_owned()).or_insert(next);
+    fn take(&mut self, delivery: &WebhookDelivery) -> usize {
+        let next = self.accepted_keys.len() + 1;
+        let number = *self.accepted_keys.entry(delivery.header("idempotency-key").to_owned()).or_insert(next);
         if number == next {
-            self.seen.push(delivery.json());
+            self.visible_messages.push(delivery.json());
         }
         number
     }

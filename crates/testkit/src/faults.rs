@@ -12,66 +12,66 @@ use std::{
 use async_trait::async_trait;
 use homard_proto::{RunId, SessionId, SessionKey, message::Message, session, transcript::Entry};
 use homard_store::{
-    Delivery, DeliveryRow, Error, Fence, Look, Rec, RunRow, RunState, Session, Store, Unfinished, Verdict,
-    spend::{Period, Spent},
+    Delivery, DeliveryRow, Error, Fence, Rec, RunQuery, RunRow, RunState, Session, Store, UnfinishedRun, Verdict,
+    usage::{UsageQuery, UsageSum},
 };
 use tokio::sync::Notify;
 
 /// Fault of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Fault {
+pub struct StoreFault {
     /// Duration of the commit.
     pub delay: Duration,
     /// Disk error, if any; nothing of the batch is stored then.
     pub error: Option<String>,
     /// Crash at this commit, if any.
-    pub death: Option<Death>,
+    pub crash: Option<CrashPoint>,
 }
 
 /// When the process crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Death {
+pub enum CrashPoint {
     /// Before the commit takes effect.
-    Unstored,
+    BeforeCommit,
     /// After it took effect, before the caller learns of it.
-    Stored,
+    AfterCommit,
 }
 
 /// What the store accepted, in order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Taken {
+pub(crate) struct AcceptedRecords {
     pub(crate) accepted: Vec<(RunId, SessionKey)>,
     /// Text of the messages of these runs.
-    pub(crate) said: BTreeMap<RunId, String>,
+    pub(crate) messages: BTreeMap<RunId, String>,
     /// Number of accepted terminal records per run.
     pub(crate) ends: BTreeMap<RunId, usize>,
     /// Hosts of absorbed runs; at most one each, if all is well.
     pub(crate) hosts: BTreeMap<RunId, Vec<RunId>>,
     /// Runs whose replies are delivered to channels.
-    pub(crate) posting: Vec<RunId>,
+    pub(crate) delivering: Vec<RunId>,
     /// Deliveries, in the order in which they were enqueued.
-    pub(crate) queued: Vec<Delivery>,
+    pub(crate) deliveries: Vec<Delivery>,
 }
 
 /// A store whose commits, counted from 1, have these faults.
 #[derive(Debug)]
 pub struct FaultyStore<S> {
     inner: S,
-    faults: BTreeMap<u64, Fault>,
+    faults: BTreeMap<u64, StoreFault>,
     commits: AtomicU64,
-    taken: Mutex<Taken>,
-    dead: Notify,
+    accepted: Mutex<AcceptedRecords>,
+    crashed: Notify,
 }
 
 impl<S> FaultyStore<S> {
     /// Wraps a store.
-    pub fn new(inner: S, faults: BTreeMap<u64, Fault>) -> Self {
-        Self { inner, faults, commits: AtomicU64::new(0), taken: Mutex::default(), dead: Notify::new() }
+    pub fn new(inner: S, faults: BTreeMap<u64, StoreFault>) -> Self {
+        Self { inner, faults, commits: AtomicU64::new(0), accepted: Mutex::default(), crashed: Notify::new() }
     }
 
     /// Waits for a commit at which the process crashes. That commit never returns.
-    pub async fn death(&self) {
-        self.dead.notified().await;
+    pub async fn crashed(&self) {
+        self.crashed.notified().await;
     }
 
     /// Returns the wrapped store.
@@ -91,42 +91,42 @@ impl<S> FaultyStore<S> {
         unmet.map(|number| format!("`fault store.commit #{number}` never happened")).collect()
     }
 
-    pub(crate) fn taken(&self) -> Taken {
+    pub(crate) fn accepted(&self) -> AcceptedRecords {
         self.lock().clone()
     }
 
     /// Signals the crash and never returns.
-    async fn die<T>(&self) -> T {
-        self.dead.notify_one();
+    async fn crash<T>(&self) -> T {
+        self.crashed.notify_one();
         std::future::pending().await
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, AcceptedRecords> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<S: Store> FaultyStore<S> {
-    async fn take(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
-        let facts: Vec<_> = batch.iter().map(Fact::of).collect();
-        let waiting = self.waiting(&facts).await?;
+    async fn commit_batch(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
+        let facts: Vec<_> = batch.iter().map(RememberedRecord::of).collect();
+        let waiting = self.absorbable(&facts).await?;
         let verdicts = self.inner.commit(fence, batch).await?;
         let mut taken = self.lock();
         for (fact, _) in facts.into_iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Stored) {
             match fact {
-                Fact::Accepted(run, key, said, is_posting) => {
+                RememberedRecord::Accepted(run, key, said, is_posting) => {
                     taken.accepted.push((run.clone(), key));
-                    taken.posting.extend(is_posting.then(|| run.clone()));
-                    taken.said.insert(run, said);
+                    taken.delivering.extend(is_posting.then(|| run.clone()));
+                    taken.messages.insert(run, said);
                 }
-                Fact::Absorbed(guests, host) => {
+                RememberedRecord::Absorbed(guests, host) => {
                     for guest in guests.into_iter().filter(|guest| waiting.contains(guest)) {
                         taken.hosts.entry(guest).or_default().push(host.clone());
                     }
                 }
-                Fact::Queued(delivery) => taken.queued.push(*delivery),
-                Fact::Ended(run) => *taken.ends.entry(run).or_default() += 1,
-                Fact::Other => {}
+                RememberedRecord::Queued(delivery) => taken.deliveries.push(*delivery),
+                RememberedRecord::Ended(run) => *taken.ends.entry(run).or_default() += 1,
+                RememberedRecord::Other => {}
             }
         }
         drop(taken);
@@ -134,13 +134,14 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Returns the runs that a batch would mark as absorbed and that have not started yet.
-    async fn waiting(&self, facts: &[Fact]) -> Result<Vec<RunId>, Error> {
+    async fn absorbable(&self, facts: &[RememberedRecord]) -> Result<Vec<RunId>, Error> {
         let mut waiting = Vec::new();
         for fact in facts {
-            let Fact::Absorbed(guests, _) = fact else { continue };
+            let RememberedRecord::Absorbed(guests, _) = fact else { continue };
             for guest in guests {
                 let row = self.inner.run(guest).await?;
-                let is_new = facts.iter().any(|fact| matches!(fact, Fact::Accepted(run, ..) if run == guest));
+                let is_new =
+                    facts.iter().any(|fact| matches!(fact, RememberedRecord::Accepted(run, ..) if run == guest));
                 if row.map_or(is_new, |row| row.state == RunState::Accepted) {
                     waiting.push(guest.clone());
                 }
@@ -151,7 +152,7 @@ impl<S: Store> FaultyStore<S> {
 }
 
 /// What is remembered of a record.
-enum Fact {
+enum RememberedRecord {
     /// A run, its session, its message's text, and whether its reply is delivered to a channel.
     Accepted(RunId, SessionKey, String, bool),
     /// These runs were absorbed by that one.
@@ -161,7 +162,7 @@ enum Fact {
     Other,
 }
 
-impl Fact {
+impl RememberedRecord {
     fn of(rec: &Rec) -> Self {
         match rec {
             Rec::Accept(accept) => {
@@ -193,20 +194,20 @@ impl Fact {
 impl<S: Store> Store for FaultyStore<S> {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
         let number = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        let Fault { delay, error, death } = self.faults.get(&number).cloned().unwrap_or_default();
+        let StoreFault { delay, error, crash: death } = self.faults.get(&number).cloned().unwrap_or_default();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        if death == Some(Death::Unstored) {
-            return self.die().await;
+        if death == Some(CrashPoint::BeforeCommit) {
+            return self.crash().await;
         }
         if let Some(why) = error {
             return Err(Error::Disk(why));
         }
-        let verdicts = self.take(fence, batch).await?;
+        let verdicts = self.commit_batch(fence, batch).await?;
         match death {
-            Some(Death::Stored) => self.die().await,
-            Some(Death::Unstored) | None => Ok(verdicts),
+            Some(CrashPoint::AfterCommit) => self.crash().await,
+            Some(CrashPoint::BeforeCommit) | None => Ok(verdicts),
         }
     }
 
@@ -238,7 +239,7 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.find(session).await
     }
 
-    async fn recover(&self) -> Result<Vec<Unfinished>, Error> {
+    async fn recover(&self) -> Result<Vec<UnfinishedRun>, Error> {
         self.inner.recover().await
     }
 
@@ -246,19 +247,19 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.outbox().await
     }
 
-    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, Error> {
+    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, Error> {
         self.inner.runs(look).await
     }
 
-    async fn run_named(&self, name: &str) -> Result<Option<RunId>, Error> {
-        self.inner.run_named(name).await
+    async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error> {
+        self.inner.find_run(name).await
     }
 
-    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
-        self.inner.posted(run).await
+    async fn deliveries_of(&self, run: &RunId) -> Result<Vec<DeliveryRow>, Error> {
+        self.inner.deliveries_of(run).await
     }
 
-    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, Error> {
-        self.inner.spent(period).await
+    async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, Error> {
+        self.inner.usage(period).await
     }
 }

@@ -8,29 +8,30 @@ use std::{
 
 use async_trait::async_trait;
 use homard_hooks::{
-    Answer, Asked, Context, Event, Heard, Hook, HookError, Hooks, Listener, Point, Registration, Signal, SlashCommand,
+    Hook, HookContext, HookError, HookEvent, HookPoint, HookResult, Hooks, InternalEvent, Listener, ListenerResult,
+    Registration, SlashCommand, SlashCommandCall,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::clock::Clock;
+use crate::clock::TraceClock;
 
 /// A scripted hook, listener or command.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct ScriptedParticipant {
     /// Name.
     pub name: String,
     /// Where it is registered.
-    pub at: Place,
+    pub at: HookPlace,
     /// What it does.
-    pub does: Does,
+    pub behaviour: HookBehaviour,
     /// How long that takes.
-    pub takes: Duration,
+    pub delay: Duration,
 }
 
 /// Where a participant is registered.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Place {
+pub enum HookPlace {
     /// At a hook point of the agent loop.
     Point(Registration),
     /// For a signal such as `agent:bootstrap`; the flag makes it a guard.
@@ -41,7 +42,7 @@ pub enum Place {
 
 /// What a participant does.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Does {
+pub enum HookBehaviour {
     /// Returns this value.
     Answers(Value),
     /// Fails with this message.
@@ -52,7 +53,7 @@ pub enum Does {
 
 /// A recorded invocation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rung {
+pub struct HookInvocation {
     /// Time since the beginning of the trace.
     pub at: Duration,
     /// Name of the participant.
@@ -63,88 +64,89 @@ pub struct Rung {
 
 /// All scripted participants of a trace.
 #[derive(Debug, Clone)]
-pub(crate) struct Bell {
-    parts: Vec<Part>,
-    clock: Clock,
-    rung: Arc<Mutex<Vec<Rung>>>,
+pub(crate) struct ScriptedHooks {
+    parts: Vec<ScriptedParticipant>,
+    clock: TraceClock,
+    invocations: Arc<Mutex<Vec<HookInvocation>>>,
 }
 
-impl Bell {
-    pub(crate) fn new(parts: Vec<Part>, clock: Clock) -> Self {
-        Self { parts, clock, rung: Arc::default() }
+impl ScriptedHooks {
+    pub(crate) fn new(parts: Vec<ScriptedParticipant>, clock: TraceClock) -> Self {
+        Self { parts, clock, invocations: Arc::default() }
     }
 
-    fn rung_so_far(&self) -> MutexGuard<'_, Vec<Rung>> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<HookInvocation>> {
+        self.invocations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the invocations so far.
-    pub(crate) fn rung(&self) -> Vec<Rung> {
-        self.rung_so_far().clone()
+    pub(crate) fn invocations(&self) -> Vec<HookInvocation> {
+        self.lock().clone()
     }
 
     /// Builds the hooks of a hub. Called for each lifetime, because pending notifications are lost with the process.
     pub(crate) fn hooks(&self) -> Hooks {
-        let scripted =
-            |part: &Part| Arc::new(Scripted { part: part.clone(), bell: self.clone(), events: events(part) });
+        let scripted = |part: &ScriptedParticipant| {
+            Arc::new(ScriptedHook { part: part.clone(), bell: self.clone(), events: events(part) })
+        };
         let of =
-            |is_wanted: fn(&Place) -> bool| self.parts.iter().filter(move |part| is_wanted(&part.at)).map(scripted);
-        let hooks = of(|place| matches!(place, Place::Point(_))).map(|it| it as Arc<dyn Hook>);
-        let listeners = of(|place| matches!(place, Place::Signal(..))).map(|it| it as Arc<dyn Listener>);
-        let commands = of(|place| matches!(place, Place::Command)).map(|it| it as Arc<dyn SlashCommand>);
+            |is_wanted: fn(&HookPlace) -> bool| self.parts.iter().filter(move |part| is_wanted(&part.at)).map(scripted);
+        let hooks = of(|place| matches!(place, HookPlace::Point(_))).map(|it| it as Arc<dyn Hook>);
+        let listeners = of(|place| matches!(place, HookPlace::Signal(..))).map(|it| it as Arc<dyn Listener>);
+        let commands = of(|place| matches!(place, HookPlace::Command)).map(|it| it as Arc<dyn SlashCommand>);
         Hooks::new(hooks.collect(), listeners.collect()).with_commands(commands.collect())
     }
 }
 
-fn events(part: &Part) -> Vec<String> {
+fn events(part: &ScriptedParticipant) -> Vec<String> {
     match &part.at {
-        Place::Signal(event, _) => vec![event.clone()],
-        Place::Point(_) | Place::Command => Vec::new(),
+        HookPlace::Signal(event, _) => vec![event.clone()],
+        HookPlace::Point(_) | HookPlace::Command => Vec::new(),
     }
 }
 
-struct Scripted {
-    part: Part,
-    bell: Bell,
+struct ScriptedHook {
+    part: ScriptedParticipant,
+    bell: ScriptedHooks,
     events: Vec<String>,
 }
 
-impl Scripted {
+impl ScriptedHook {
     /// Records an invocation and behaves as scripted.
-    async fn ring(&self, what: String) -> Result<Value, HookError> {
+    async fn invoke(&self, what: String) -> Result<Value, HookError> {
         let (at, name) = (self.bell.clock.now(), self.part.name.clone());
-        self.bell.rung_so_far().push(Rung { at, name, what });
-        sleep(self.part.takes).await;
-        match &self.part.does {
-            Does::Answers(value) => Ok(value.clone()),
-            Does::Fails(why) => Err(HookError::Failed(why.clone())),
-            Does::Hangs => pending().await,
+        self.bell.lock().push(HookInvocation { at, name, what });
+        sleep(self.part.delay).await;
+        match &self.part.behaviour {
+            HookBehaviour::Answers(value) => Ok(value.clone()),
+            HookBehaviour::Fails(why) => Err(HookError::Failed(why.clone())),
+            HookBehaviour::Hangs => pending().await,
         }
     }
 }
 
 #[async_trait]
-impl Hook for Scripted {
+impl Hook for ScriptedHook {
     fn name(&self) -> &str {
         &self.part.name
     }
 
     fn registrations(&self) -> Vec<Registration> {
         match &self.part.at {
-            Place::Point(registration) => vec![registration.clone()],
-            Place::Signal(..) | Place::Command => Vec::new(),
+            HookPlace::Point(registration) => vec![registration.clone()],
+            HookPlace::Signal(..) | HookPlace::Command => Vec::new(),
         }
     }
 
-    async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError> {
-        let told = told(event.point(), &json!(event), &json!(context));
-        let answer = self.ring(told).await?;
+    async fn call(&self, event: HookEvent, context: HookContext) -> Result<HookResult, HookError> {
+        let told = format_invocation(event.point(), &json!(event), &json!(context));
+        let answer = self.invoke(told).await?;
         serde_json::from_value(answer).map_err(|error| HookError::Failed(error.to_string()))
     }
 }
 
 #[async_trait]
-impl Listener for Scripted {
+impl Listener for ScriptedHook {
     fn name(&self) -> &str {
         &self.part.name
     }
@@ -154,20 +156,20 @@ impl Listener for Scripted {
     }
 
     fn is_guard(&self, event: &str) -> bool {
-        matches!(&self.part.at, Place::Signal(own, true) if own == event)
+        matches!(&self.part.at, HookPlace::Signal(own, true) if own == event)
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
         let mut context = json!(signal.context);
         abridge(&mut context);
-        let answer = self.ring(format!("{}:{} {context}", signal.kind, signal.action)).await?;
+        let answer = self.invoke(format!("{}:{} {context}", signal.kind, signal.action)).await?;
         let files = answer.get("bootstrapFiles").map(|files| serde_json::from_value(files.clone()));
         let dropped = answer.get("drops").and_then(Value::as_str);
         let without = |name: &str| {
             let files = signal.files().unwrap_or_default();
             files.into_iter().filter(|file| file.name != name).collect()
         };
-        Ok(Heard {
+        Ok(ListenerResult {
             messages: answer.get("says").and_then(Value::as_str).map(str::to_owned).into_iter().collect(),
             bootstrap_files: files.and_then(Result::ok).or_else(|| dropped.map(without)),
         })
@@ -175,7 +177,7 @@ impl Listener for Scripted {
 }
 
 #[async_trait]
-impl SlashCommand for Scripted {
+impl SlashCommand for ScriptedHook {
     fn name(&self) -> &str {
         &self.part.name
     }
@@ -184,18 +186,18 @@ impl SlashCommand for Scripted {
         "says what it was told to say"
     }
 
-    fn takes_words(&self) -> bool {
+    fn accepts_args(&self) -> bool {
         true
     }
 
-    async fn run(&self, asked: Asked) -> Result<String, HookError> {
-        let answer = self.ring(format!("command {}", json!(asked))).await?;
+    async fn run(&self, asked: SlashCommandCall) -> Result<String, HookError> {
+        let answer = self.invoke(format!("command {}", json!(asked))).await?;
         Ok(answer.as_str().map_or_else(|| answer.to_string(), str::to_owned))
     }
 }
 
 /// Formats what a hook received, in one line: long values are replaced by their length, and constant ones are omitted.
-fn told(point: Point, event: &Value, context: &Value) -> String {
+fn format_invocation(point: HookPoint, event: &Value, context: &Value) -> String {
     let (mut event, mut context) = (event.clone(), context.clone());
     abridge(&mut event);
     if let Some(fields) = context.as_object_mut() {

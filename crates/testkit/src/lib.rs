@@ -3,12 +3,12 @@
 //! A behaviour is one file, `tests/traces/<room>/<behaviour>.trace`: what arrives, what the model answers, what tools
 //! do. The runner executes it against the real [`Hub`](homard_agent::Hub) with a paused clock, checks the invariants
 //! that hold for every trace, and compares the events with the snapshot beside the file. This crate does not use the
-//! machine's clock, nor the disk except for [`folder`], the workspace of a trace; only the fakes use sockets and know
+//! machine's clock, nor the disk except for [`workspace`], the workspace of a trace; only the fakes use sockets and know
 //! vendors.
 //!
-//! Start with [`trace`] (the lines of a file), then [`mod@play`] (the runner), [`laws`] (the invariants) and
-//! [`mod@tell`] (the snapshot's sections). [`sweep`] runs every trace with a crash at every commit, [`simulation`]
-//! generates random traces. [`script`], [`tools`], [`faults`] and [`powercut`] (what a disk may contain after a power
+//! Start with [`trace`] (the lines of a file), then [`runner`] (runs it), [`invariants`] (checks it) and
+//! [`snapshot`] (the snapshot's sections). [`sweep`] runs every trace with a crash at every commit, [`simulation`]
+//! generates random traces. [`script`], [`tools`], [`faults`] and [`power_failure`] (what a disk may contain after a power
 //! failure) are also for the tests of other crates. [`fake_provider`] is a model provider over real HTTP, for the tests
 //! of the wire formats; [`fake_telegram`] and [`fake_webhook`] are chat platforms.
 //!
@@ -21,33 +21,33 @@
 
 #![warn(missing_docs)]
 
-pub mod chance;
-pub mod courier;
+pub mod channel_sender;
 pub mod fake_provider;
 pub mod fake_telegram;
 pub mod fake_webhook;
 pub mod faults;
-pub mod folder;
 pub mod hooks;
-pub mod laws;
-pub mod play;
-pub mod powercut;
+pub mod invariants;
+pub mod power_failure;
+pub mod rng;
+pub mod runner;
 pub mod script;
 pub mod simulation;
+pub mod snapshot;
 pub mod sweep;
-pub mod tell;
 pub mod tools;
 pub mod trace;
+pub mod workspace;
 
-mod caller;
+mod client;
 mod clock;
 mod fake_http;
-mod watch;
+mod recorder;
 
 pub use fake_provider::FakeProvider;
 pub use fake_telegram::FakeTelegram;
 pub use fake_webhook::FakeWebhook;
-pub use faults::{Death, Fault, FaultyStore};
-pub use play::{Played, play};
-pub use script::{Script, Step, Turn};
+pub use faults::{CrashPoint, FaultyStore, StoreFault};
+pub use runner::{TraceResult, play};
+pub use script::{AnswerStep, ScriptedAnswer, ScriptedModel};
 pub use trace::Trace;

@@ -11,20 +11,20 @@ use std::{
 
 use futures_util::stream;
 use homard_model::{
-    Error, ErrorKind, Event, EventStream, Model, Request, Spec,
-    stream::{CallDelta, Done},
+    Error, ErrorKind, EventStream, Model, ModelEvent, ModelSpec, Request,
+    stream::{AnswerEnd, CallDelta},
 };
 use tokio::time::sleep;
 
-use crate::clock::Clock;
+use crate::clock::TraceClock;
 
 /// One answer. It is cut off if its last step neither completes nor fails.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Turn(pub Vec<Step>);
+pub struct ScriptedAnswer(pub Vec<AnswerStep>);
 
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum AnswerStep {
     /// Text.
     Text(String),
     /// Reasoning.
@@ -34,7 +34,7 @@ pub enum Step {
     /// A pause.
     Pause(Duration),
     /// Completes the answer.
-    Done(Done),
+    Done(AnswerEnd),
     /// Fails the request.
     Fail(Error),
     /// Never continues.
@@ -45,7 +45,7 @@ pub enum Step {
 
 /// A recorded model request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct RecordedRequest {
     /// Time since the beginning of the script.
     pub at: Duration,
     /// Name of the model.
@@ -59,29 +59,29 @@ pub struct Seen {
 /// With a strict one, a request beyond the last turn fails the run, and is also reported by
 /// [`complaints`](Self::complaints), because a run may tolerate a failure. An unused turn is reported, too.
 #[derive(Debug)]
-pub struct Script {
-    spec: Spec,
-    clock: Clock,
-    inner: Mutex<Inner>,
+pub struct ScriptedModel {
+    spec: ModelSpec,
+    clock: TraceClock,
+    inner: Mutex<ScriptInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    part: Part,
-    seen: Vec<Seen>,
+struct ScriptInner {
+    part: AnswerSource,
+    requests: Vec<RecordedRequest>,
     unexpected: Vec<usize>,
 }
 
 /// Source of turns.
-enum Part {
-    Strict(VecDeque<Turn>),
-    Free(Answers),
+enum AnswerSource {
+    Strict(VecDeque<ScriptedAnswer>),
+    Free(AnswerFn),
 }
 
 /// Answers of a free model.
-pub type Answers = Box<dyn FnMut(&Request) -> Turn + Send>;
+pub type AnswerFn = Box<dyn FnMut(&Request) -> ScriptedAnswer + Send>;
 
-impl fmt::Debug for Part {
+impl fmt::Debug for AnswerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Strict(turns) => f.debug_tuple("Strict").field(turns).finish(),
@@ -90,35 +90,35 @@ impl fmt::Debug for Part {
     }
 }
 
-impl Script {
-    /// Creates a strict model with these turns. Its clock starts now.
-    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
-        Self::with(Part::Strict(turns.into_iter().collect()))
+impl ScriptedModel {
+    /// Creates a strict model, which returns these turns in order, one per request. Its clock starts now.
+    pub fn new(turns: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
+        Self::with(AnswerSource::Strict(turns.into_iter().collect()))
     }
 
     /// Creates a free model.
-    pub fn free(answers: Answers) -> Self {
-        Self::with(Part::Free(answers))
+    pub fn free(answers: AnswerFn) -> Self {
+        Self::with(AnswerSource::Free(answers))
     }
 
     /// Sets the clock.
-    pub(crate) fn on(self, clock: Clock) -> Self {
+    pub(crate) fn with_clock(self, clock: TraceClock) -> Self {
         Self { clock, ..self }
     }
 
     /// Sets the model's spec.
-    pub fn read_by(self, spec: Spec) -> Self {
+    pub fn with_spec(self, spec: ModelSpec) -> Self {
         Self { spec, ..self }
     }
 
-    fn with(part: Part) -> Self {
-        let inner = Inner { part, seen: Vec::new(), unexpected: Vec::new() };
-        Self { spec: usual(), clock: Clock::new(), inner: Mutex::new(inner) }
+    fn with(part: AnswerSource) -> Self {
+        let inner = ScriptInner { part, requests: Vec::new(), unexpected: Vec::new() };
+        Self { spec: default_spec(), clock: TraceClock::new(), inner: Mutex::new(inner) }
     }
 
     /// Returns the requests so far.
-    pub fn seen(&self) -> Vec<Seen> {
-        self.lock().seen.clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.lock().requests.clone()
     }
 
     /// Returns the deviations from the script.
@@ -128,92 +128,92 @@ impl Script {
         let mut complaints: Vec<_> =
             unexpected.map(|call| format!("model call {call} was not expected: no turn is left for it")).collect();
         match &inner.part {
-            Part::Strict(turns) if !turns.is_empty() => {
+            AnswerSource::Strict(turns) if !turns.is_empty() => {
                 complaints.push(format!("{} scripted turn(s) were never asked for", turns.len()));
             }
-            Part::Strict(_) | Part::Free(_) => {}
+            AnswerSource::Strict(_) | AnswerSource::Free(_) => {}
         }
         complaints
     }
 
-    fn next(&self, model: &str, request: Request) -> Turn {
+    fn next(&self, model: &str, request: Request) -> ScriptedAnswer {
         let mut inner = self.lock();
         let turn = match &mut inner.part {
-            Part::Strict(turns) => turns.pop_front(),
-            Part::Free(answers) => Some(answers(&request)),
+            AnswerSource::Strict(turns) => turns.pop_front(),
+            AnswerSource::Free(answers) => Some(answers(&request)),
         };
-        inner.seen.push(Seen { at: self.clock.now(), model: model.to_owned(), request });
+        inner.requests.push(RecordedRequest { at: self.clock.now(), model: model.to_owned(), request });
         turn.unwrap_or_else(|| {
-            let call = inner.seen.len();
+            let call = inner.requests.len();
             inner.unexpected.push(call);
             let error = Error::new(ErrorKind::Rejected, format!("the script has no turn for model call {call}"));
-            Turn(vec![Step::Fail(error)])
+            ScriptedAnswer(vec![AnswerStep::Fail(error)])
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ScriptInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the default model spec.
-pub(crate) fn usual() -> Spec {
-    Spec {
+pub(crate) fn default_spec() -> ModelSpec {
+    ModelSpec {
         provider: "script".to_owned(),
         model: "script-1".to_owned(),
         api: "scripted".to_owned(),
         context_window: 200_000,
         max_output: 8_000,
-        ..Spec::default()
+        ..ModelSpec::default()
     }
 }
 
 /// Name of the model used for compaction if a trace configures one.
-pub(crate) const SUMS: &str = "sums";
+pub(crate) const COMPACTION_MODEL: &str = "sums";
 
 /// A fallback model that continues the script if the primary one fails.
 #[derive(Debug)]
-pub(crate) struct Understudy {
-    pub(crate) spec: Spec,
-    pub(crate) script: Arc<Script>,
+pub(crate) struct FallbackModel {
+    pub(crate) spec: ModelSpec,
+    pub(crate) script: Arc<ScriptedModel>,
 }
 
-impl Model for Understudy {
-    fn spec(&self) -> &Spec {
+impl Model for FallbackModel {
+    fn spec(&self) -> &ModelSpec {
         &self.spec
     }
 
     fn stream(&self, request: Request) -> EventStream {
-        say(self.script.next(&self.spec.model, request))
+        stream_answer(self.script.next(&self.spec.model, request))
     }
 }
 
-impl Model for Script {
-    fn spec(&self) -> &Spec {
+impl Model for ScriptedModel {
+    fn spec(&self) -> &ModelSpec {
         &self.spec
     }
 
     fn stream(&self, request: Request) -> EventStream {
-        say(self.next(&self.spec.model, request))
+        stream_answer(self.next(&self.spec.model, request))
     }
 }
 
-fn say(Turn(steps): Turn) -> EventStream {
+fn stream_answer(ScriptedAnswer(steps): ScriptedAnswer) -> EventStream {
     Box::pin(stream::unfold(steps.into_iter(), |mut steps| async move {
         loop {
             let event = match steps.next()? {
-                Step::Text(text) => Event::Text(text),
-                Step::Thinking(text) => Event::Thinking(text),
-                Step::Call(delta) => Event::Call(delta),
-                Step::Done(done) => Event::Done(done),
-                Step::Fail(error) => Event::Failed(error),
-                Step::Pause(time) => {
+                AnswerStep::Text(text) => ModelEvent::Text(text),
+                AnswerStep::Thinking(text) => ModelEvent::Thinking(text),
+                AnswerStep::Call(delta) => ModelEvent::Call(delta),
+                AnswerStep::Done(done) => ModelEvent::Done(done),
+                AnswerStep::Fail(error) => ModelEvent::Failed(error),
+                AnswerStep::Pause(time) => {
                     sleep(time).await;
                     continue;
                 }
-                Step::Hang => pending().await,
+                AnswerStep::Hang => pending().await,
                 // Bypasses the panic hook, so that the test's output stays clean.
-                Step::Panic(text) => resume_unwind(Box::new(text)),
+                AnswerStep::Panic(text) => resume_unwind(Box::new(text)),
             };
             return Some((event, steps));
         }

@@ -2,10 +2,10 @@
 //! events, new transcripts, a faulty disk, crashes, and a model that answers anything.
 //!
 //! A seed generates a trace without `model` lines; the model has a random generator of its own, so that it may answer
-//! differently when a request is repeated. Everything is executed to its end, and then all [invariants](crate::laws)
+//! differently when a request is repeated. Everything is executed to its end, and then all [invariants](crate::invariants)
 //! must hold.
 //!
-//! A [rough](Weather::Rough) scenario has additional problems on the way to an answer: `troubles`.
+//! A [rough](Severity::Rough) scenario has additional problems on the way to an answer: `troubles`.
 
 pub mod conversation;
 pub mod processes;
@@ -15,45 +15,45 @@ use std::{collections::BTreeMap, time::Duration};
 
 use homard_model::{
     Error, ErrorKind, Request,
-    stream::{CallDelta, Done},
+    stream::{AnswerEnd, CallDelta},
 };
 use homard_proto::message::{StopReason, Usage};
 
 use crate::{
-    chance::Dice,
-    play::{ENCORE, Played, play_out},
-    script::{Step, Turn},
-    sweep::{Question, fine, question},
+    rng::SeededRng,
+    runner::{ENCORE, TraceResult, play_out},
+    script::{AnswerStep, ScriptedAnswer},
+    sweep::{RequestId, default_answer, request_id},
     trace::Trace,
 };
 
 /// Number of different ids that the model gives to its calls.
-const IDS: u64 = 6;
+const CALL_IDS: u64 = 6;
 
 /// Number of answers to one message after which the model stops.
-const ANSWERS: usize = 4;
+const MAX_ANSWERS: usize = 4;
 
 /// Number of commits that may be faulty.
-const FAULTS: u64 = 60;
+const MAX_FAULTY_COMMITS: u64 = 60;
 
 /// How many problems a scenario has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
+pub enum Severity {
     /// Models and the disk fail occasionally.
-    Fair,
+    Normal,
     /// Models fail in every way and requests are retried, fallbacks are used, conversations get too long, hooks are
     /// called, and the process stays down for a while after a crash.
     Rough,
 }
 
 /// Generates the trace of a seed in file format.
-pub fn write(seed: u64, weather: Weather) -> String {
-    let mut dice = Dice::new(seed);
+pub fn generate_trace(seed: u64, weather: Severity) -> String {
+    let mut dice = SeededRng::new(seed);
     let mode = dice.pick(&["parallel", "sequential"]);
     let mut lines = vec![format!("set tools={mode} slots={} timeout=20s", 1 + dice.below(3))];
     lines.push(format!("set queue=\"{}\"", queue(&mut dice)));
     lines.push("set tool put idempotent {}".to_owned());
-    let tools = (0..IDS).map(|id| format!("c{id}")).chain(["exec", "read", "put"].map(str::to_owned));
+    let tools = (0..CALL_IDS).map(|id| format!("c{id}")).chain(["exec", "read", "put"].map(str::to_owned));
     lines.extend(tools.map(|target| tool(&mut dice, &target)));
     let mut said = Vec::new();
     let mut at = 0;
@@ -67,21 +67,21 @@ pub fn write(seed: u64, weather: Weather) -> String {
     }
     // Stricter checks are possible where the disk never fails.
     let is_bad = dice.percent(33);
-    lines.extend((1..FAULTS).filter_map(|commit| fault(&mut dice, commit, is_bad)));
-    if weather == Weather::Rough {
+    lines.extend((1..MAX_FAULTY_COMMITS).filter_map(|commit| fault(&mut dice, commit, is_bad)));
+    if weather == Severity::Rough {
         lines.extend(troubles::lines(&mut dice, (seed, at)));
     }
     lines.join("\n")
 }
 
 /// Generates a queue mode.
-fn queue(dice: &mut Dice) -> String {
+fn queue(dice: &mut SeededRng) -> String {
     let mode = dice.pick(&["steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
     let drop = dice.pick(&["old", "new", "summarize"]);
     format!("{mode} debounce:{} cap:{} drop:{drop}", dice.below(3) * dice.below(600), 1 + dice.below(4))
 }
 
-fn act(dice: &mut Dice, number: u64, said: &mut Vec<String>) -> String {
+fn act(dice: &mut SeededRng, number: u64, said: &mut Vec<String>) -> String {
     let throw = dice.below(100);
     if throw < 60 || said.is_empty() {
         let say = message(dice, number);
@@ -106,7 +106,7 @@ fn act(dice: &mut Dice, number: u64, said: &mut Vec<String>) -> String {
 }
 
 /// Generates a message: half of them follow the queue mode, and some of these choose it.
-fn message(dice: &mut Dice, number: u64) -> String {
+fn message(dice: &mut SeededRng, number: u64) -> String {
     let key = dice.pick(&["a", "a", "b", "c"]);
     let whose = format!("run=r{number} key={key}");
     match dice.below(20) {
@@ -135,7 +135,7 @@ fn message(dice: &mut Dice, number: u64) -> String {
     }
 }
 
-fn tool(dice: &mut Dice, target: &str) -> String {
+fn tool(dice: &mut SeededRng, target: &str) -> String {
     let takes = dice.below(5) * dice.below(400);
     let does = match dice.below(20) {
         0 => "hangs".to_owned(),
@@ -148,7 +148,7 @@ fn tool(dice: &mut Dice, target: &str) -> String {
     format!("tool {target} {does}")
 }
 
-fn fault(dice: &mut Dice, commit: u64, is_bad: bool) -> Option<String> {
+fn fault(dice: &mut SeededRng, commit: u64, is_bad: bool) -> Option<String> {
     let what = match dice.below(100) {
         0..8 => format!("takes {}ms", dice.below(500)),
         8..10 => "dies".to_owned(),
@@ -160,49 +160,49 @@ fn fault(dice: &mut Dice, commit: u64, is_bad: bool) -> Option<String> {
 }
 
 /// Executes a seed. Deterministic.
-pub fn simulate(seed: u64, weather: Weather) -> anyhow::Result<Played> {
-    let trace = Trace::read(&format!("seed {seed}"), &write(seed, weather))?;
+pub fn simulate(seed: u64, weather: Severity) -> anyhow::Result<TraceResult> {
+    let trace = Trace::read(&format!("seed {seed}"), &generate_trace(seed, weather))?;
     let mut asked = BTreeMap::new();
     play_out(&trace, Box::new(move |request| say((seed, weather), request, &mut asked)))
 }
 
-fn say((seed, weather): (u64, Weather), request: &Request, asked: &mut BTreeMap<Question, u64>) -> Turn {
-    let question = question(request);
+fn say((seed, weather): (u64, Severity), request: &Request, asked: &mut BTreeMap<RequestId, u64>) -> ScriptedAnswer {
+    let question = request_id(request);
     if question.0.starts_with(ENCORE) {
-        return fine();
+        return default_answer();
     }
     let times = asked.entry(question.clone()).or_default();
     *times += 1;
     let place = question.0.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
-    let mut dice = Dice::new(place.wrapping_mul(131).wrapping_add(question.1 as u64 * 17 + *times));
-    if weather == Weather::Rough
+    let mut dice = SeededRng::new(place.wrapping_mul(131).wrapping_add(question.1 as u64 * 17 + *times));
+    if weather == Severity::Rough
         && let Some(turn) = troubles::say(&mut dice, seed, request)
     {
         return turn;
     }
-    let mut steps = vec![Step::Pause(Duration::from_millis(dice.below(4) * dice.below(300)))];
+    let mut steps = vec![AnswerStep::Pause(Duration::from_millis(dice.below(4) * dice.below(300)))];
     if dice.percent(70) {
-        steps.push(Step::Text(format!("words {}", dice.below(1_000))));
+        steps.push(AnswerStep::Text(format!("words {}", dice.below(1_000))));
     }
     match dice.below(100) {
-        _ if question.1 >= ANSWERS => steps.push(done(StopReason::Stop)),
+        _ if question.1 >= MAX_ANSWERS => steps.push(done(StopReason::Stop)),
         0..45 => steps.push(done(StopReason::Stop)),
         45..88 => {
             steps.extend((0..1 + dice.below(3) as usize).flat_map(|index| call(&mut dice, index)));
             steps.push(done(StopReason::ToolUse));
         }
-        88..92 => steps.push(Step::Fail(Error::new(ErrorKind::Server, "no"))),
+        88..92 => steps.push(AnswerStep::Fail(Error::new(ErrorKind::Server, "no"))),
         92..94 => steps.push(done(StopReason::Error)),
-        94..96 => steps.push(Step::Hang),
-        96..98 => steps.push(Step::Panic("a bug".to_owned())),
+        94..96 => steps.push(AnswerStep::Hang),
+        96..98 => steps.push(AnswerStep::Panic("a bug".to_owned())),
         // The answer is cut off.
         _ => {}
     }
-    Turn(steps)
+    ScriptedAnswer(steps)
 }
 
-fn call(dice: &mut Dice, index: usize) -> [Step; 2] {
-    let id = Some(format!("c{}", dice.below(IDS)));
+fn call(dice: &mut SeededRng, index: usize) -> [AnswerStep; 2] {
+    let id = Some(format!("c{}", dice.below(CALL_IDS)));
     let (name, arguments) = *dice.pick(&[
         ("exec", "{\"cmd\":\"x\"}"),
         ("read", "{\"path\":\"x\"}"),
@@ -211,11 +211,11 @@ fn call(dice: &mut Dice, index: usize) -> [Step; 2] {
         ("exec", "{"),
     ]);
     [
-        Step::Call(CallDelta { index, id, name: Some(name.to_owned()), arguments: String::new() }),
-        Step::Call(CallDelta { index, arguments: arguments.to_owned(), ..CallDelta::default() }),
+        AnswerStep::Call(CallDelta { index, id, name: Some(name.to_owned()), arguments: String::new() }),
+        AnswerStep::Call(CallDelta { index, arguments: arguments.to_owned(), ..CallDelta::default() }),
     ]
 }
 
-fn done(stop: StopReason) -> Step {
-    Step::Done(Done { stop, usage: Usage::default() })
+fn done(stop: StopReason) -> AnswerStep {
+    AnswerStep::Done(AnswerEnd { stop, usage: Usage::default() })
 }

@@ -1,68 +1,73 @@
 //! Crash sweep: runs a trace repeatedly, each time with a crash at another commit.
 //!
 //! After the crash the hub is restarted with the same store, the rest of the trace is executed, every run finishes, and
-//! each session accepts one more message; then all [invariants](crate::laws) must hold.
+//! each session accepts one more message; then all [invariants](crate::invariants) must hold.
 
 use std::collections::BTreeMap;
 
-use homard_model::{Request, stream::Done};
+use homard_model::{Request, stream::AnswerEnd};
 use homard_proto::message::{Message, StopReason, Usage};
 
 use crate::{
-    faults::Death,
-    play::{Played, play, play_out},
-    script::{Step, Turn},
+    faults::CrashPoint,
+    runner::{TraceResult, play, play_out},
+    script::{AnswerStep, ScriptedAnswer},
     trace::Trace,
 };
 
 /// Where the process crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Point {
+pub struct SweepPoint {
     /// Number of the commit, from 1.
     pub commit: u64,
     /// Before or after it took effect.
-    pub death: Death,
+    pub crash: CrashPoint,
 }
 
 /// A trace that was executed once without a crash, to learn the model's answer to each request.
 #[derive(Debug)]
-pub struct Rehearsed {
+pub struct RehearsedTrace {
     trace: Trace,
-    said: BTreeMap<Question, Turn>,
+    answers: BTreeMap<RequestId, ScriptedAnswer>,
     commits: u64,
 }
 
 /// A model request as far as the script distinguishes it: its message, and the number of answers so far.
-pub(crate) type Question = (String, usize);
+pub(crate) type RequestId = (String, usize);
 
-impl Rehearsed {
+impl RehearsedTrace {
     /// Executes a trace by its script.
     pub fn new(trace: &Trace) -> anyhow::Result<Self> {
         let played = play(trace)?;
         let mut said = BTreeMap::new();
         for (seen, turn) in played.seen.iter().zip(&trace.turns) {
-            said.entry(question(&seen.request)).or_insert_with(|| turn.clone());
+            said.entry(request_id(&seen.request)).or_insert_with(|| turn.clone());
         }
-        Ok(Self { trace: trace.clone(), said, commits: played.commits })
+        Ok(Self { trace: trace.clone(), answers: said, commits: played.commits })
     }
 
     /// Returns every possible crash point.
-    pub fn points(&self) -> Vec<Point> {
-        let at = |commit| [Death::Unstored, Death::Stored].map(|death| Point { commit, death });
+    pub fn points(&self) -> Vec<SweepPoint> {
+        let at = |commit| {
+            [CrashPoint::BeforeCommit, CrashPoint::AfterCommit].map(|death| SweepPoint { commit, crash: death })
+        };
         (1..=self.commits).flat_map(at).collect()
     }
 
     /// Executes the trace with a crash.
-    pub fn crash(&self, Point { commit, death }: Point) -> anyhow::Result<Played> {
+    pub fn crash(&self, SweepPoint { commit, crash: death }: SweepPoint) -> anyhow::Result<TraceResult> {
         let mut trace = self.trace.clone();
-        trace.faults.entry(commit).or_default().death = Some(death);
-        let said = self.said.clone();
-        play_out(&trace, Box::new(move |request| said.get(&question(request)).cloned().unwrap_or_else(fine)))
+        trace.faults.entry(commit).or_default().crash = Some(death);
+        let said = self.answers.clone();
+        play_out(
+            &trace,
+            Box::new(move |request| said.get(&request_id(request)).cloned().unwrap_or_else(default_answer)),
+        )
     }
 }
 
 /// Identifies a request.
-pub(crate) fn question(request: &Request) -> Question {
+pub(crate) fn request_id(request: &Request) -> RequestId {
     let mut asked = (String::new(), 0);
     for message in &request.messages {
         match &**message {
@@ -80,7 +85,7 @@ pub(crate) fn question(request: &Request) -> Question {
 }
 
 /// Answer to a request that the script does not know.
-pub(crate) fn fine() -> Turn {
-    let done = Done { stop: StopReason::Stop, usage: Usage::default() };
-    Turn(vec![Step::Text("ok".to_owned()), Step::Done(done)])
+pub(crate) fn default_answer() -> ScriptedAnswer {
+    let done = AnswerEnd { stop: StopReason::Stop, usage: Usage::default() };
+    ScriptedAnswer(vec![AnswerStep::Text("ok".to_owned()), AnswerStep::Done(done)])
 }

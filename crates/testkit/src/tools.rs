@@ -11,10 +11,10 @@ use std::{
 use async_trait::async_trait;
 use homard_agent::{
     CommandOrigin, Hub,
-    courier::{Courier, Outgoing},
+    channel_sender::{ChannelSender, OutgoingAction},
     hub::BackgroundCommand,
     task,
-    tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
+    tool::{ProgressSender, Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_model::ToolSpec;
 use homard_proto::{CallId, RunId, message::Block};
@@ -23,11 +23,11 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::Clock, courier::Platforms};
+use crate::{channel_sender::FakePlatforms, clock::TraceClock};
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Definition {
+pub struct ToolDefinition {
     /// Name.
     pub name: String,
     /// Whether it may be repeated.
@@ -38,28 +38,28 @@ pub struct Definition {
 
 /// Behaviour of a tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Behaviour {
+pub struct ToolBehaviour {
     /// Time until it returns.
-    pub takes: Duration,
+    pub delay: Duration,
     /// Progress reports and their times. One that is due after the result is sent nevertheless.
     pub reports: Vec<(Duration, String)>,
     /// True if it ends when cancelled.
-    pub obeys: bool,
+    pub is_cancellable: bool,
     /// True if it lends the run's slot to others meanwhile.
-    pub lends: bool,
+    pub lends_slot: bool,
     /// A background command that it starts, named after the call: when it ends, and how.
     pub background: Option<(Duration, String)>,
     /// Whether it sends its argument `message` to the chat that it names as `target`, or to the chat of its run.
     pub sends: bool,
     /// The background command whose end it reads.
-    pub reads: Option<String>,
+    pub reads_background: Option<String>,
     /// What it returns.
-    pub answer: Answer,
+    pub answer: ToolAnswer,
 }
 
 /// Result of a tool call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum ToolAnswer {
     /// Returns a result, possibly an error.
     Says(ToolResult),
     /// Panics.
@@ -70,17 +70,17 @@ pub enum Answer {
 
 /// The scripted tools of one trace and their behaviours, by call id or tool name.
 #[derive(Debug)]
-pub struct Bench {
-    behaviours: BTreeMap<String, Behaviour>,
-    clock: Clock,
-    numbering: Numbering,
-    platforms: Option<Arc<Platforms>>,
-    inner: Mutex<Inner>,
+pub struct ScriptedTools {
+    behaviours: BTreeMap<String, ToolBehaviour>,
+    clock: TraceClock,
+    numbering: ResultNumbering,
+    platforms: Option<Arc<FakePlatforms>>,
+    inner: Mutex<ScriptedToolsInner>,
 }
 
 /// Whether results name the launch they come from, to detect one that is used for two calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Numbering {
+pub(crate) enum ResultNumbering {
     Plain,
     Numbered,
 }
@@ -89,15 +89,15 @@ pub(crate) enum Numbering {
 pub(crate) const LAUNCH: &str = " from launch ";
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ScriptedToolsInner {
     used: BTreeSet<String>,
-    launches: Vec<Launch>,
+    launches: Vec<ToolLaunch>,
     complaints: Vec<String>,
 }
 
 /// A tool call that was actually started.
 #[derive(Debug, Clone)]
-pub(crate) struct Launch {
+pub(crate) struct ToolLaunch {
     /// Time since the beginning.
     pub(crate) at: Duration,
     pub(crate) run: RunId,
@@ -106,40 +106,40 @@ pub(crate) struct Launch {
     pub(crate) class: ToolClass,
 }
 
-impl Bench {
+impl ScriptedTools {
     /// Creates tools with these behaviours.
-    pub fn new(behaviours: BTreeMap<String, Behaviour>) -> Arc<Self> {
-        Self::on(Clock::new(), behaviours, Numbering::Plain, None)
+    pub fn new(behaviours: BTreeMap<String, ToolBehaviour>) -> Arc<Self> {
+        Self::on(TraceClock::new(), behaviours, ResultNumbering::Plain, None)
     }
 
     /// The same with another clock, and with the platforms to which tools send messages.
     pub(crate) fn on(
-        clock: Clock,
-        behaviours: BTreeMap<String, Behaviour>,
-        numbering: Numbering,
-        platforms: Option<Arc<Platforms>>,
+        clock: TraceClock,
+        behaviours: BTreeMap<String, ToolBehaviour>,
+        numbering: ResultNumbering,
+        platforms: Option<Arc<FakePlatforms>>,
     ) -> Arc<Self> {
         Arc::new(Self { behaviours, clock, numbering, platforms, inner: Mutex::default() })
     }
 
     /// Returns the started calls, in order.
-    pub(crate) fn launches(&self) -> Vec<Launch> {
+    pub(crate) fn launches(&self) -> Vec<ToolLaunch> {
         self.lock().launches.clone()
     }
 
     /// Records a start and returns its number and behaviour.
-    fn launch(&self, cx: &ToolCx, tool: &Definition) -> (usize, Option<Behaviour>) {
+    fn launch(&self, cx: &ToolCx, tool: &ToolDefinition) -> (usize, Option<ToolBehaviour>) {
         let behaviour = self.find(cx.call.as_str(), &tool.name);
         let mut inner = self.lock();
         let (run, call) = (cx.run.clone(), cx.call.clone());
-        inner.launches.push(Launch { at: self.clock.now(), run, call, tool: tool.name.clone(), class: tool.class });
+        inner.launches.push(ToolLaunch { at: self.clock.now(), run, call, tool: tool.name.clone(), class: tool.class });
         (inner.launches.len(), behaviour)
     }
 
     /// Returns the tools.
-    pub fn toolbox(self: &Arc<Self>, definitions: &[Definition]) -> Toolbox {
-        let tool = |definition: &Definition| -> Arc<dyn Tool> {
-            Arc::new(Scripted { definition: definition.clone(), bench: self.clone() })
+    pub fn toolbox(self: &Arc<Self>, definitions: &[ToolDefinition]) -> Toolbox {
+        let tool = |definition: &ToolDefinition| -> Arc<dyn Tool> {
+            Arc::new(ScriptedTool { definition: definition.clone(), bench: self.clone() })
         };
         Toolbox::new(definitions.iter().map(tool))
     }
@@ -152,7 +152,7 @@ impl Bench {
         inner.complaints.iter().cloned().chain(unused).collect()
     }
 
-    fn find(&self, call: &str, name: &str) -> Option<Behaviour> {
+    fn find(&self, call: &str, name: &str) -> Option<ToolBehaviour> {
         let mut inner = self.lock();
         let found = [call, name].into_iter().find_map(|target| self.behaviours.get_key_value(target));
         match found {
@@ -167,7 +167,7 @@ impl Bench {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ScriptedToolsInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,16 +191,16 @@ async fn start(hub: &Hub, cx: &ToolCx, after: Duration, report: String) {
 pub(crate) const TOOL_SENT: &str = "tool:";
 
 /// Sends a message as the `message` tool does: an error says that it did not arrive, or that this is not known.
-async fn send(platforms: &Platforms, cx: &ToolCx, number: usize, arguments: &Value) -> Result<(), ToolResult> {
+async fn send(platforms: &FakePlatforms, cx: &ToolCx, number: usize, arguments: &Value) -> Result<(), ToolResult> {
     let route = &cx.origin.route;
     let target = arguments["target"].as_str().or(route.to.as_deref()).unwrap_or_default();
-    let outgoing = Outgoing {
+    let outgoing = OutgoingAction {
         id: format!("{TOOL_SENT}{}/{number}", cx.call),
         channel: route.channel.clone(),
         to: target.to_owned(),
         account: route.account.clone(),
         text: arguments["message"].as_str().unwrap_or_default().to_owned(),
-        ..Outgoing::default()
+        ..OutgoingAction::default()
     };
     match platforms.deliver(outgoing).await {
         Ok(_) => Ok(()),
@@ -208,15 +208,15 @@ async fn send(platforms: &Platforms, cx: &ToolCx, number: usize, arguments: &Val
     }
 }
 
-struct Scripted {
-    definition: Definition,
-    bench: Arc<Bench>,
+struct ScriptedTool {
+    definition: ToolDefinition,
+    bench: Arc<ScriptedTools>,
 }
 
 #[async_trait]
-impl Tool for Scripted {
+impl Tool for ScriptedTool {
     fn spec(&self) -> ToolSpec {
-        let Definition { name, parameters, .. } = self.definition.clone();
+        let ToolDefinition { name, parameters, .. } = self.definition.clone();
         ToolSpec { description: format!("The scripted tool {name}."), name, parameters }
     }
 
@@ -229,7 +229,7 @@ impl Tool for Scripted {
         let Some(mut behaviour) = behaviour else {
             return ToolResult::error("the script has no line for this call");
         };
-        if let Answer::Says(result) = &mut behaviour.answer {
+        if let ToolAnswer::Says(result) = &mut behaviour.answer {
             let workdir = cx.workdir.display().to_string();
             for block in &mut result.content {
                 if let Block::Text(text) = block {
@@ -243,13 +243,13 @@ impl Tool for Scripted {
         if let (true, Some(platforms)) = (behaviour.sends, &self.bench.platforms)
             && let Err(failed) = send(platforms, &cx, number, &arguments).await
         {
-            behaviour.answer = Answer::Says(failed);
+            behaviour.answer = ToolAnswer::Says(failed);
         }
-        if let (Some(command), Some(hub)) = (&behaviour.reads, &cx.hub) {
+        if let (Some(command), Some(hub)) = (&behaviour.reads_background, &cx.hub) {
             hub.command_settled(&cx.session, command).await;
         }
-        let (obeys, lends) = (behaviour.obeys, behaviour.lends);
-        let work = act(behaviour, cx.progress);
+        let (obeys, lends) = (behaviour.is_cancellable, behaviour.lends_slot);
+        let work = run_behaviour(behaviour, cx.progress);
         let work = async { if lends { cx.slot.lend(work).await } else { work.await } };
         let mut result = tokio::select! {
             biased;
@@ -257,18 +257,18 @@ impl Tool for Scripted {
             result = work => result,
         };
         match self.bench.numbering {
-            Numbering::Plain => {}
-            Numbering::Numbered => result.content.push(Block::text(format!("{LAUNCH}{number}"))),
+            ResultNumbering::Plain => {}
+            ResultNumbering::Numbered => result.content.push(Block::text(format!("{LAUNCH}{number}"))),
         }
         result
     }
 }
 
-async fn act(behaviour: Behaviour, progress: Progress) -> ToolResult {
+async fn run_behaviour(behaviour: ToolBehaviour, progress: ProgressSender) -> ToolResult {
     let start = Instant::now();
-    let Behaviour { takes, reports, answer, .. } = behaviour;
+    let ToolBehaviour { delay: takes, reports, answer, .. } = behaviour;
     let (early, late): (Vec<_>, Vec<_>) =
-        reports.into_iter().partition(|(at, _)| *at < takes || answer == Answer::Hangs);
+        reports.into_iter().partition(|(at, _)| *at < takes || answer == ToolAnswer::Hangs);
     if !late.is_empty() {
         // Detached, like a tool that keeps reporting after its result.
         drop(task::spawn("late reports", report(start, late, progress.clone())));
@@ -276,14 +276,14 @@ async fn act(behaviour: Behaviour, progress: Progress) -> ToolResult {
     report(start, early, progress).await;
     sleep_until(start + takes).await;
     match answer {
-        Answer::Says(result) => result,
+        ToolAnswer::Says(result) => result,
         // Bypasses the panic hook, so that the test's output stays clean.
-        Answer::Panics(text) => resume_unwind(Box::new(text)),
-        Answer::Hangs => pending().await,
+        ToolAnswer::Panics(text) => resume_unwind(Box::new(text)),
+        ToolAnswer::Hangs => pending().await,
     }
 }
 
-async fn report(start: Instant, reports: Vec<(Duration, String)>, progress: Progress) {
+async fn report(start: Instant, reports: Vec<(Duration, String)>, progress: ProgressSender) {
     for (at, text) in reports {
         sleep_until(start + at).await;
         progress.report(ToolResult::text(text));
@@ -291,8 +291,8 @@ async fn report(start: Instant, reports: Vec<(Duration, String)>, progress: Prog
 }
 
 /// Returns the tools that every trace has: `exec {cmd}` has side effects, `read {path}` has none.
-pub fn usual() -> Vec<Definition> {
-    let tool = |name: &str, class, argument: &str| Definition {
+pub fn default_tools() -> Vec<ToolDefinition> {
+    let tool = |name: &str, class, argument: &str| ToolDefinition {
         name: name.to_owned(),
         class,
         parameters: json!({

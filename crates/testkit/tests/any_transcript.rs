@@ -7,48 +7,50 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use homard_agent::{Agents, Ambient, Follower, Hub, Inbound, Outcome, Profile, Slots, hub::Disposition, tape::State};
+use homard_agent::{
+    Agents, Ambient, Hub, Inbound, Outcome, Profile, Slots, Subscriber, hub::SubmitOutcome, tape::TapeState,
+};
 use homard_journal::Journal;
-use homard_model::{Error, ErrorKind, Model, Request, Spec, roster::Roster, stream::Done, tokens};
+use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd, tokens};
 use homard_proto::{
     AgentId, RunId, SessionKey,
     message::{Message, StopReason, Usage, User},
 };
-use homard_testkit::{Script, Step, Turn};
+use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 /// Maximum size of a transcript in bytes.
-const MOST: usize = 1_000_000;
+const MAX_BYTES: usize = 1_000_000;
 
 /// A context window that fits them all.
-const WIDE: u64 = 100_000_000;
+const WIDE_WINDOW: u64 = 100_000_000;
 
 /// Part of a conversation.
 #[derive(Debug, Clone)]
-enum Part {
-    Asks(Words),
-    Shows(Words),
-    Says(Words),
+enum ConversationPart {
+    Asks(GeneratedText),
+    Shows(GeneratedText),
+    Says(GeneratedText),
     /// Several calls in one message, with their results.
-    Calls(usize, Words),
+    Calls(usize, GeneratedText),
     /// Calls, each in a message of its own.
-    Chain(usize, Words),
-    Writes(Words),
+    Chain(usize, GeneratedText),
+    Writes(GeneratedText),
     Fails,
 }
 
 /// A text: its kind and length.
 #[derive(Debug, Clone, Copy)]
-struct Words(&'static str, usize);
+struct GeneratedText(&'static str, usize);
 
-impl Words {
+impl GeneratedText {
     fn text(self) -> String {
         self.0.chars().cycle().take(self.1).collect()
     }
 }
 
-fn words(most: usize) -> impl Strategy<Value = Words> {
+fn words(most: usize) -> impl Strategy<Value = GeneratedText> {
     let kinds = vec![
         "The tide comes in and goes out again. ",
         "    let x = f(&y[1..], \"z\")?; // {:#?}\n",
@@ -57,78 +59,80 @@ fn words(most: usize) -> impl Strategy<Value = Words> {
         "🦞🏠",
         "\n",
     ];
-    (select(kinds), 1..most).prop_map(|(kind, length)| Words(kind, length))
+    (select(kinds), 1..most).prop_map(|(kind, length)| GeneratedText(kind, length))
 }
 
-fn parts(most: usize) -> impl Strategy<Value = Part> {
+fn parts(most: usize) -> impl Strategy<Value = ConversationPart> {
     prop_oneof![
-        3 => words(most).prop_map(Part::Asks),
-        1 => words(most).prop_map(Part::Shows),
-        3 => words(most).prop_map(Part::Says),
-        2 => (1..9usize, words(most)).prop_map(|(calls, words)| Part::Calls(calls, words)),
-        1 => (1..9usize, words(most)).prop_map(|(calls, words)| Part::Chain(calls, words)),
-        1 => words(most).prop_map(Part::Writes),
-        1 => Just(Part::Fails),
+        3 => words(most).prop_map(ConversationPart::Asks),
+        1 => words(most).prop_map(ConversationPart::Shows),
+        3 => words(most).prop_map(ConversationPart::Says),
+        2 => (1..9usize, words(most)).prop_map(|(calls, words)| ConversationPart::Calls(calls, words)),
+        1 => (1..9usize, words(most)).prop_map(|(calls, words)| ConversationPart::Chain(calls, words)),
+        1 => words(most).prop_map(ConversationPart::Writes),
+        1 => Just(ConversationPart::Fails),
     ]
 }
 
 /// Conversations: many small parts, a few huge ones, thousands of calls.
-fn conversations() -> impl Strategy<Value = Vec<Part>> {
+fn conversations() -> impl Strategy<Value = Vec<ConversationPart>> {
     let huge = (vec(parts(400), 0..30), parts(200_000), vec(parts(400), 0..30)).prop_map(|(mut parts, huge, more)| {
         parts.push(huge);
         parts.extend(more);
         parts
     });
     let calls = (vec(parts(400), 0..4), 500..2_000usize, words(60)).prop_map(|(mut parts, calls, words)| {
-        parts.push(Part::Chain(calls, words));
+        parts.push(ConversationPart::Chain(calls, words));
         parts
     });
     prop_oneof![3 => vec(parts(4_000), 1..120), 2 => huge, 1 => calls]
 }
 
 /// Returns the messages of a conversation. It begins with a user message and ends with an answer, as between two runs.
-fn messages(parts: &[Part]) -> Vec<Value> {
+fn messages(parts: &[ConversationPart]) -> Vec<Value> {
     let said = |content: Value, stop: &str| {
         json!({"role": "assistant", "content": content, "api": "scripted", "provider": "script", "model": "script-1",
                "stopReason": stop, "timestamp": 1})
     };
-    let text = |words: &Words| json!({"type": "text", "text": words.text()});
+    let text = |words: &GeneratedText| json!({"type": "text", "text": words.text()});
     let call = |id: &str, name: &str, arguments: Value| json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments});
     let result = |id: &str, name: &str, content: Value| json!({"role": "toolResult", "toolCallId": id, "toolName": name, "content": [content], "isError": false, "timestamp": 1});
     let mut all = vec![json!({"role": "user", "content": "Let us begin.", "timestamp": 1})];
     for (place, part) in parts.iter().enumerate() {
         let id = |number: usize| format!("call_{place}_{number}");
         match part {
-            Part::Asks(words) => all.push(json!({"role": "user", "content": [text(words)], "timestamp": 1})),
-            Part::Shows(words) => {
+            ConversationPart::Asks(words) => {
+                all.push(json!({"role": "user", "content": [text(words)], "timestamp": 1}))
+            }
+            ConversationPart::Shows(words) => {
                 let image = json!({"type": "image", "data": "iVBORw0KGgo=".repeat(200), "mimeType": "image/png"});
                 all.push(json!({"role": "user", "content": [text(words), image], "timestamp": 1}));
             }
-            Part::Says(words) => all.push(said(json!([text(words)]), "stop")),
-            Part::Calls(count, words) => {
+            ConversationPart::Says(words) => all.push(said(json!([text(words)]), "stop")),
+            ConversationPart::Calls(count, words) => {
                 let calls = (0..*count).map(|number| call(&id(number), "read", json!({"path": "a"})));
                 all.push(said(calls.collect(), "toolUse"));
                 all.extend((0..*count).map(|number| result(&id(number), "read", text(words))));
             }
-            Part::Chain(count, words) => {
+            ConversationPart::Chain(count, words) => {
                 for number in 0..*count {
                     all.push(said(json!([call(&id(number), "read", json!({"path": "a"}))]), "toolUse"));
                     all.push(result(&id(number), "read", text(words)));
                 }
             }
-            Part::Writes(words) => {
+            ConversationPart::Writes(words) => {
                 let arguments = json!({"path": "a", "content": words.text()});
                 all.push(said(json!([call(&id(0), "write", arguments)]), "toolUse"));
                 all.push(result(&id(0), "write", json!({"type": "text", "text": "ok"})));
             }
-            Part::Fails => all.push(said(json!([]), "error")),
+            ConversationPart::Fails => all.push(said(json!([]), "error")),
         }
     }
     // Truncates to the maximum size without separating calls from their results.
     let mut size = 0;
     let fits = all.iter().take_while(|message| {
         size += message.to_string().len();
-        size < MOST
+        size < MAX_BYTES
     });
     let fits = fits.count();
     let is_middle = |at: usize| all.get(at).is_some_and(|message| message["role"] == "toolResult");
@@ -159,7 +163,7 @@ fn write(state: &Path, messages: &[Value]) {
 
 /// Behaviour of the compaction model.
 #[derive(Debug, Clone, Copy)]
-enum Sums {
+enum SummaryBehaviour {
     Well,
     Nothing,
     Garbage,
@@ -171,53 +175,55 @@ const CHECKPOINT: &str = "## Goal\nKeep the house by the sea.\n## Constraints\nn
     ### In progress\nmore\n### Blocked\nnothing\n## Decisions\nto go on\n## Next steps\ngo on\n## Critical context\n\
     the word is tide, and the house stands by the sea where it always stood";
 
-fn sums_up(sums: Sums) -> Turn {
-    let done = Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
+fn summarize(sums: SummaryBehaviour) -> ScriptedAnswer {
+    let done = AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
     match sums {
-        Sums::Well => Turn(vec![Step::Text(CHECKPOINT.to_owned()), done]),
-        Sums::Nothing => Turn(vec![done]),
-        Sums::Garbage => Turn(vec![Step::Text("blah ".repeat(20_000)), done]),
-        Sums::Fails => Turn(vec![Step::Fail(Error::new(ErrorKind::Server, "down"))]),
-        Sums::TooLong => Turn(vec![Step::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]),
+        SummaryBehaviour::Well => ScriptedAnswer(vec![AnswerStep::Text(CHECKPOINT.to_owned()), done]),
+        SummaryBehaviour::Nothing => ScriptedAnswer(vec![done]),
+        SummaryBehaviour::Garbage => ScriptedAnswer(vec![AnswerStep::Text("blah ".repeat(20_000)), done]),
+        SummaryBehaviour::Fails => ScriptedAnswer(vec![AnswerStep::Fail(Error::new(ErrorKind::Server, "down"))]),
+        SummaryBehaviour::TooLong => {
+            ScriptedAnswer(vec![AnswerStep::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))])
+        }
     }
 }
 
 /// A hub on a state directory, and its scripted model.
-struct House {
+struct CompactionFixture {
     hub: Hub,
-    script: Arc<Script>,
+    script: Arc<ScriptedModel>,
     key: SessionKey,
     window: u64,
-    sums: Sums,
+    sums: SummaryBehaviour,
 }
 
-fn spec(context_window: u64) -> Spec {
+fn spec(context_window: u64) -> ModelSpec {
     let [provider, model, api] = ["script", "script-1", "scripted"].map(str::to_owned);
-    Spec { provider, model, api, context_window, max_output: 4_000, ..Spec::default() }
+    ModelSpec { provider, model, api, context_window, max_output: 4_000, ..ModelSpec::default() }
 }
 
 /// An agent whose model has this context window. Those of one script are the same model.
-fn agents(script: &Arc<Script>, sums: Sums) -> Agents {
-    let summing = Script::free(Box::new(move |_| sums_up(sums))).read_by(spec(script.spec().context_window));
-    let summing = Roster::alone(Arc::new(summing));
+fn agents(script: &Arc<ScriptedModel>, sums: SummaryBehaviour) -> Agents {
+    let summing = ScriptedModel::free(Box::new(move |_| summarize(sums))).with_spec(spec(script.spec().context_window));
+    let summing = Candidates::single(Arc::new(summing));
     let mut profile = Profile {
-        choose: Arc::new(move |_| Ok(summing.clone())),
-        ..Profile::new(AgentId::main(), Roster::alone(script.clone()))
+        resolve_model: Arc::new(move |_| Ok(summing.clone())),
+        ..Profile::new(AgentId::main(), Candidates::single(script.clone()))
     };
     profile.compaction.model = Some("script/sums".to_owned());
     profile.compaction.flush.enabled = false;
     Agents::new(profile, [])
 }
 
-fn script(window: u64) -> Arc<Script> {
-    let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
-    let says = move |_: &Request| Turn(vec![Step::Text("Yes.".to_owned()), done()]);
-    Arc::new(Script::free(Box::new(says)).read_by(spec(window)))
+fn script(window: u64) -> Arc<ScriptedModel> {
+    let done = || AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
+    let says = move |_: &Request| ScriptedAnswer(vec![AnswerStep::Text("Yes.".to_owned()), done()]);
+    Arc::new(ScriptedModel::free(Box::new(says)).with_spec(spec(window)))
 }
 
-impl House {
-    fn open(state: &Path, window: u64, sums: Sums) -> Self {
-        let script = script(WIDE);
+impl CompactionFixture {
+    fn open(state: &Path, window: u64, sums: SummaryBehaviour) -> Self {
+        let script = script(WIDE_WINDOW);
         let journal = Journal::open(state, || 1_800_000_000_000).unwrap();
         let fence = journal.fence();
         let agents = agents(&script, sums);
@@ -229,17 +235,17 @@ impl House {
     /// Changes the context window.
     fn narrow(&mut self, window: u64) {
         self.script = script(window);
-        self.hub.set_up(agents(&self.script, self.sums), homard_agent::Rules::default());
+        self.hub.reconfigure(agents(&self.script, self.sums), homard_agent::HubRules::default());
     }
 
     /// Returns the model request for this message.
     async fn asked(&self, text: &str) -> Request {
         let (run, message) = (RunId::parse(text).unwrap(), User::text(text, 1));
         let inbound = Inbound::plain(run, ("owner", "agent"), self.key.clone(), message);
-        let Disposition::New(tape) = self.hub.submit(inbound).await.unwrap().disposition else { panic!("not new") };
-        let State::Ended(end) = Follower::new(tape).end().await else { panic!("{text} did not end") };
+        let SubmitOutcome::New(tape) = self.hub.submit(inbound).await.unwrap().disposition else { panic!("not new") };
+        let TapeState::Ended(end) = Subscriber::new(tape).end().await else { panic!("{text} did not end") };
         assert_eq!(end.outcome, Outcome::Done, "{text}");
-        self.script.seen().pop().unwrap().request
+        self.script.requests().pop().unwrap().request
     }
 
     /// Compacts the conversation in the small context window; returns the next request and its estimated size.
@@ -280,13 +286,13 @@ proptest! {
     fn any_transcript_is_made_short_and_back(
         parts in conversations(),
         window in 16_000u64..100_000,
-        sums in select(vec![Sums::Well, Sums::Nothing, Sums::Garbage, Sums::Fails, Sums::TooLong]),
+        sums in select(vec![SummaryBehaviour::Well, SummaryBehaviour::Nothing, SummaryBehaviour::Garbage, SummaryBehaviour::Fails, SummaryBehaviour::TooLong]),
     ) {
         let state = tempfile::tempdir().unwrap();
         write(state.path(), &messages(&parts));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut house = House::open(state.path(), window, sums);
+            let mut house = CompactionFixture::open(state.path(), window, sums);
             let before = house.asked("before").await;
             let threshold = window - window / 4;
             match house.compacted().await {
@@ -302,7 +308,7 @@ proptest! {
             }
             let is_undone = house.hub.compactions(&house.key).await.unwrap().iter().all(|made| made.is_undone);
             prop_assert!(is_undone);
-            house.narrow(WIDE);
+            house.narrow(WIDE_WINDOW);
             let after = house.asked("after").await;
             prop_assert_eq!(&after.system, &before.system);
             prop_assert_eq!(&after.messages[..before.messages.len()], &before.messages[..]);

@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 /// A row of the table.
-struct Row<'a> {
+struct ConformanceRow<'a> {
     /// For example `case 74`, `pitfall 32`, `R1` or `A13`.
     name: &'a str,
     /// For example `store/src/ledger.rs::a_test` or `testkit/tests/traces/turn/plain_answer.trace`, below `crates/`.
@@ -13,14 +13,14 @@ struct Row<'a> {
     remark: &'a str,
 }
 
-fn row(line: &str) -> Option<Row<'_>> {
+fn row(line: &str) -> Option<ConformanceRow<'_>> {
     let cells: Vec<_> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
     let &[name, tests, remark, ""] = &cells[..] else { return None };
     let tests = tests.split('`').skip(1).step_by(2).collect();
-    name.ends_with(|last: char| last.is_ascii_digit()).then_some(Row { name, tests, remark })
+    name.ends_with(|last: char| last.is_ascii_digit()).then_some(ConformanceRow { name, tests, remark })
 }
 
-fn rows() -> impl Iterator<Item = Row<'static>> {
+fn rows() -> impl Iterator<Item = ConformanceRow<'static>> {
     include_str!("conformance.md").lines().filter_map(row)
 }
 
@@ -84,7 +84,7 @@ fn every_case_is_in_the_table_once() {
 #[test]
 fn every_test_of_the_table_is_there_and_says_what_it_is_about() {
     let mut wrong = Vec::new();
-    for Row { name, tests, remark } in rows() {
+    for ConformanceRow { name, tests, remark } in rows() {
         wrong.extend(tests.iter().filter_map(|test| complaint(name, test)));
         let is_put_off = ["later: ", "superseded by "].iter().any(|lead| remark.starts_with(lead));
         if tests.is_empty() && !is_put_off {

@@ -6,9 +6,9 @@
 use std::{collections::BTreeMap, thread};
 
 use homard_testkit::{
-    laws,
+    invariants,
     simulation::conversation::{self, converse},
-    tell::tell,
+    snapshot::format_snapshot,
 };
 
 /// Conversations that are played by default.
@@ -32,7 +32,7 @@ fn play(seeds: impl Iterator<Item = u64>) -> (Vec<String>, Tally) {
                 for (what, count) in conversation.tally() {
                     *tally.entry(what).or_default() += count;
                 }
-                [conversation.complaints(), laws::broken(&conversation.played)].concat()
+                [conversation.complaints(), invariants::violations(&conversation.played)].concat()
             }
             Err(error) => vec![error.to_string()],
         };
@@ -48,7 +48,7 @@ fn every_answer_is_read_once_and_in_order() {
     let one = number("SIM_SEED");
     let count = number("SIM_SEEDS").unwrap_or(SEEDS);
     if let Some(Ok(conversation)) = one.map(converse) {
-        println!("{}\n\n{}", conversation::write(one.unwrap_or_default()), tell(&conversation.played));
+        println!("{}\n\n{}", conversation::write(one.unwrap_or_default()), format_snapshot(&conversation.played));
         println!("\n# model said\n{}", conversation.script());
     }
     let (mut broken, mut tally) = (Vec::new(), Tally::new());

@@ -6,23 +6,23 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use homard_agent::{Event, RunEvent, tape::State};
+use homard_agent::{RunEvent, TapeEvent, tape::TapeState};
 use homard_proto::RunId;
 use homard_store::{AbortReason, Outcome};
-use homard_testkit::{Played, Trace, laws, play, play::EPOCH_MS};
+use homard_testkit::{Trace, TraceResult, invariants, play, runner::EPOCH_MS};
 
 /// Duration of a model turn.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Executes a trace and checks the invariants.
-fn played(lines: &str) -> Played {
+fn played(lines: &str) -> TraceResult {
     let played = play(&Trace::read("generated", lines).unwrap()).unwrap();
-    assert_eq!(laws::broken(&played), Vec::<String>::new());
+    assert_eq!(invariants::violations(&played), Vec::<String>::new());
     played
 }
 
 /// Returns when each run started, by its name.
-fn beginnings(played: &Played) -> BTreeMap<String, Duration> {
+fn beginnings(played: &TraceResult) -> BTreeMap<String, Duration> {
     played.beginnings().map(|(run, at)| (run.to_string(), at)).collect()
 }
 
@@ -89,9 +89,9 @@ fn flood(usually: usize) -> usize {
 
 /// Executes a flood. Checking all invariants is quadratic and takes too long here, so this only checks that every run
 /// has ended.
-fn flooded(lines: &str) -> Played {
+fn flooded(lines: &str) -> TraceResult {
     let played = play(&Trace::read("generated", lines).unwrap()).unwrap();
-    let open = played.runs().filter(|(tape, _)| !matches!(tape.state(), State::Ended(_)));
+    let open = played.runs().filter(|(tape, _)| !matches!(tape.state(), TapeState::Ended(_)));
     assert_eq!(open.map(|(tape, _)| tape.run()).collect::<Vec<_>>(), Vec::<&RunId>::new());
     played
 }
@@ -127,7 +127,7 @@ fn r29_of_a_flood_in_one_session_as_many_are_answered_as_may_wait_and_the_others
     let began: Vec<_> = played.beginnings().map(|(run, _)| run.to_string()).collect();
     assert_eq!(began, (0..answered).map(|message| format!("flood-{message}")).collect::<Vec<_>>());
     let refused = played.runs().filter(|(_, events)| {
-        matches!(events, [Event { at, kind: RunEvent::Ended(end), .. }]
+        matches!(events, [TapeEvent { at, kind: RunEvent::Ended(end), .. }]
             if *at == EPOCH_MS && end.outcome == Outcome::Aborted(AbortReason::Dropped))
     });
     assert_eq!(refused.count(), sent - answered);

@@ -16,15 +16,15 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Ambient, Follower, Hub, Inbound, Outcome, Profile, Setting, Slots,
-    hub::Disposition,
-    tape::State,
+    Agents, Ambient, Hub, Inbound, Outcome, Profile, PromptConfig, Slots, Subscriber,
+    hub::SubmitOutcome,
+    tape::TapeState,
     tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
 };
 use homard_model::{
-    Error, ErrorKind, Request, Spec,
-    roster::Roster,
-    stream::{CallDelta, Done},
+    Error, ErrorKind, ModelSpec, Request,
+    candidates::Candidates,
+    stream::{AnswerEnd, CallDelta},
     tokens,
 };
 use homard_proto::{
@@ -34,11 +34,11 @@ use homard_proto::{
     transcript::Entry,
 };
 use homard_store::{
-    DeliveryRow, Error as StoreError, Fence, Look, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished,
-    Verdict,
-    spend::{Period, Spent},
+    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, ToolClass,
+    UnfinishedRun, Verdict,
+    usage::{UsageQuery, UsageSum},
 };
-use homard_testkit::{Script, Step, Turn, chance::Dice};
+use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel, rng::SeededRng};
 use serde_json::{Value, json};
 
 const WINDOW: u64 = 16_000;
@@ -48,7 +48,7 @@ const RULE: &str = "Never move the lighthouse, not even a little.";
 
 /// Behaviour of the compaction model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sums {
+enum SummarizerBehaviour {
     Well,
     SaysNothing,
     TalksGarbage,
@@ -63,7 +63,7 @@ enum Sums {
 
 /// How the answering model counts tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counts {
+enum TokenCounting {
     /// It does not report them.
     Untold,
     /// As estimated.
@@ -77,7 +77,7 @@ fn turns(usual: usize) -> usize {
 }
 
 /// Generates text: prose, code, Chinese, or one long word.
-fn words(dice: &mut Dice, most: u64) -> String {
+fn words(dice: &mut SeededRng, most: u64) -> String {
     let size = (1 + dice.below(most)) as usize;
     match dice.below(4) {
         0 => "the tide comes in and goes out again ".repeat(size / 8 + 1),
@@ -88,10 +88,10 @@ fn words(dice: &mut Dice, most: u64) -> String {
 }
 
 /// A tool that returns about as many tokens as the file's name says.
-struct Read;
+struct ReadTool;
 
 #[async_trait]
-impl Tool for Read {
+impl Tool for ReadTool {
     fn spec(&self) -> ToolSpec {
         let parameters = json!({"type": "object", "required": ["path"], "properties": {"path": {"type": "string"}}});
         ToolSpec { name: "read".to_owned(), description: "Reads a file.".to_owned(), parameters }
@@ -103,7 +103,7 @@ impl Tool for Read {
 
     async fn call(&self, _: ToolCx, arguments: Value) -> ToolResult {
         let seed: u64 = arguments["path"].as_str().and_then(|path| path.parse().ok()).unwrap_or_default();
-        let mut dice = Dice::new(seed);
+        let mut dice = SeededRng::new(seed);
         let most = *dice.pick(&[50, 50, 500, 2_000, 20_000]);
         match dice.below(8) {
             0 => ToolResult::error(format!("no such file {}", words(&mut dice, 50))),
@@ -114,7 +114,7 @@ impl Tool for Read {
 
 /// State shared by the models and the test.
 #[derive(Debug, Default)]
-struct Known {
+struct TestState {
     /// The newest message.
     newest: String,
     asked: usize,
@@ -129,7 +129,7 @@ fn text_of(message: &Message) -> String {
 }
 
 /// Returns what is wrong with a request.
-fn wrong(request: &Request, newest: &str) -> Vec<String> {
+fn violations(request: &Request, newest: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if !request.system.contains(RULE) {
         wrong.push("the standing rules are not there".to_owned());
@@ -167,26 +167,26 @@ fn size(request: &Request) -> u64 {
 /// The answering model: it reads a few files and then answers. After the compaction model has failed, it is asked for
 /// the summary, and fails in the same way.
 fn answers(
-    known: Arc<Mutex<Known>>,
-    (sums, counts): (Sums, Counts),
-    mut dice: Dice,
-) -> impl FnMut(&Request) -> Turn + Send {
+    known: Arc<Mutex<TestState>>,
+    (sums, counts): (SummarizerBehaviour, TokenCounting),
+    mut dice: SeededRng,
+) -> impl FnMut(&Request) -> ScriptedAnswer + Send {
     move |request| {
         if request.system.starts_with("You write checkpoints") {
-            return sums_up(sums, &mut dice);
+            return summarize(sums, &mut dice);
         }
         let mut known = known.lock().unwrap();
         known.asked += 1;
         let asked = known.asked;
-        let found = wrong(request, &known.newest);
+        let found = violations(request, &known.newest);
         known.wrong.extend(found.into_iter().map(|wrong| format!("question {asked}: {wrong}")));
         let size = match counts {
-            Counts::Untold => 0,
-            Counts::Alike => size(request),
-            Counts::More => size(request) * 3 / 2,
+            TokenCounting::Untold => 0,
+            TokenCounting::Alike => size(request),
+            TokenCounting::More => size(request) * 3 / 2,
         };
         if size > WINDOW {
-            return Turn(vec![Step::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]);
+            return ScriptedAnswer(vec![AnswerStep::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]);
         }
         let mut steps = Vec::new();
         let behind = request.messages.iter().rev().take_while(|message| !matches!(***message, Message::User(_)));
@@ -195,18 +195,18 @@ fn answers(
             for index in 0..1 + dice.below(3) as usize {
                 let (id, name) = (Some(format!("call_{asked}_{index}")), Some("read".to_owned()));
                 let arguments = json!({"path": dice.below(1_000_000).to_string()}).to_string();
-                steps.push(Step::Call(CallDelta { index, id, name, arguments }));
+                steps.push(AnswerStep::Call(CallDelta { index, id, name, arguments }));
             }
             StopReason::ToolUse
         } else {
             let most = *dice.pick(&[50, 50, 50, 1_500]);
-            steps.push(Step::Text(words(&mut dice, most)));
+            steps.push(AnswerStep::Text(words(&mut dice, most)));
             StopReason::Stop
         };
         let output = if size == 0 { 0 } else { 100 };
         let usage = Usage { input: size, output, total_tokens: size + output, ..Usage::default() };
-        steps.push(Step::Done(Done { stop, usage }));
-        Turn(steps)
+        steps.push(AnswerStep::Done(AnswerEnd { stop, usage }));
+        ScriptedAnswer(steps)
     }
 }
 
@@ -215,41 +215,45 @@ const CHECKPOINT: &str = "## Goal\nKeep the house by the sea.\n## Constraints\nn
     the word is tide, and the house stands by the sea where it always stood";
 
 /// The compaction model.
-fn sums_up(sums: Sums, dice: &mut Dice) -> Turn {
-    let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
-    let says = |text: &str| Turn(vec![Step::Text(text.to_owned()), done()]);
+fn summarize(sums: SummarizerBehaviour, dice: &mut SeededRng) -> ScriptedAnswer {
+    let done = || AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
+    let says = |text: &str| ScriptedAnswer(vec![AnswerStep::Text(text.to_owned()), done()]);
     match sums {
-        Sums::Well => says(CHECKPOINT),
-        Sums::SaysNothing => Turn(vec![done()]),
-        Sums::TalksGarbage => says(&words(dice, 30_000)),
-        Sums::Fails => Turn(vec![Step::Fail(Error::new(ErrorKind::Server, "down"))]),
-        Sums::DropsEverything => says(&"I like trains, and I would like to talk about them instead. ".repeat(20)),
-        Sums::FindsAllTooLong => Turn(vec![Step::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))]),
-        Sums::Hangs => Turn(vec![Step::Hang]),
-        Sums::Anyhow => {
+        SummarizerBehaviour::Well => says(CHECKPOINT),
+        SummarizerBehaviour::SaysNothing => ScriptedAnswer(vec![done()]),
+        SummarizerBehaviour::TalksGarbage => says(&words(dice, 30_000)),
+        SummarizerBehaviour::Fails => ScriptedAnswer(vec![AnswerStep::Fail(Error::new(ErrorKind::Server, "down"))]),
+        SummarizerBehaviour::DropsEverything => {
+            says(&"I like trains, and I would like to talk about them instead. ".repeat(20))
+        }
+        SummarizerBehaviour::FindsAllTooLong => {
+            ScriptedAnswer(vec![AnswerStep::Fail(Error::new(ErrorKind::Overflow, "prompt is too long"))])
+        }
+        SummarizerBehaviour::Hangs => ScriptedAnswer(vec![AnswerStep::Hang]),
+        SummarizerBehaviour::Anyhow => {
             let each = [
-                Sums::Well,
-                Sums::SaysNothing,
-                Sums::TalksGarbage,
-                Sums::Fails,
-                Sums::DropsEverything,
-                Sums::FindsAllTooLong,
-                Sums::Hangs,
+                SummarizerBehaviour::Well,
+                SummarizerBehaviour::SaysNothing,
+                SummarizerBehaviour::TalksGarbage,
+                SummarizerBehaviour::Fails,
+                SummarizerBehaviour::DropsEverything,
+                SummarizerBehaviour::FindsAllTooLong,
+                SummarizerBehaviour::Hangs,
             ];
-            sums_up(*dice.pick(&each), dice)
+            summarize(*dice.pick(&each), dice)
         }
     }
 }
 
 /// A store that counts reads of transcripts.
 #[derive(Default)]
-struct Counting {
+struct CountingStore {
     inner: MemoryStore,
     reads: AtomicUsize,
 }
 
 #[async_trait]
-impl Store for Counting {
+impl Store for CountingStore {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
         self.inner.commit(fence, batch).await
     }
@@ -285,7 +289,7 @@ impl Store for Counting {
         self.inner.find(session).await
     }
 
-    async fn recover(&self) -> Result<Vec<Unfinished>, StoreError> {
+    async fn recover(&self) -> Result<Vec<UnfinishedRun>, StoreError> {
         self.inner.recover().await
     }
 
@@ -293,51 +297,52 @@ impl Store for Counting {
         self.inner.outbox().await
     }
 
-    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, StoreError> {
+    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
         self.inner.runs(look).await
     }
 
-    async fn run_named(&self, name: &str) -> Result<Option<RunId>, StoreError> {
-        self.inner.run_named(name).await
+    async fn find_run(&self, name: &str) -> Result<Option<RunId>, StoreError> {
+        self.inner.find_run(name).await
     }
 
-    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, StoreError> {
-        self.inner.posted(run).await
+    async fn deliveries_of(&self, run: &RunId) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.inner.deliveries_of(run).await
     }
 
-    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, StoreError> {
-        self.inner.spent(period).await
+    async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        self.inner.usage(period).await
     }
 }
 
-fn spec(model: &str) -> Spec {
+fn spec(model: &str) -> ModelSpec {
     let [provider, model, api] = ["script", model, "scripted"].map(str::to_owned);
-    Spec { provider, model, api, context_window: WINDOW, max_output: 4_000, ..Spec::default() }
+    ModelSpec { provider, model, api, context_window: WINDOW, max_output: 4_000, ..ModelSpec::default() }
 }
 
 /// Runs a session with this many turns; returns the number of compactions and of transcript reads.
-async fn play(turns: usize, sums: Sums, counts: Counts) -> (u64, usize) {
+async fn play(turns: usize, sums: SummarizerBehaviour, counts: TokenCounting) -> (u64, usize) {
     let workspace = tempfile::tempdir().unwrap();
     fs::write(workspace.path().join("AGENTS.md"), format!("# Rules\n\n{RULE}\n")).unwrap();
-    let known = Arc::new(Mutex::new(Known::default()));
-    let script = Script::free(Box::new(answers(known.clone(), (sums, counts), Dice::new(5)))).read_by(spec("script-1"));
-    let mut dice = Dice::new(6);
-    let summing = Script::free(Box::new(move |_| sums_up(sums, &mut dice))).read_by(spec("script-2"));
-    let summing = Roster::alone(Arc::new(summing));
+    let known = Arc::new(Mutex::new(TestState::default()));
+    let script = ScriptedModel::free(Box::new(answers(known.clone(), (sums, counts), SeededRng::new(5))))
+        .with_spec(spec("script-1"));
+    let mut dice = SeededRng::new(6);
+    let summing = ScriptedModel::free(Box::new(move |_| summarize(sums, &mut dice))).with_spec(spec("script-2"));
+    let summing = Candidates::single(Arc::new(summing));
     let mut profile = Profile {
         workdir: workspace.path().to_owned(),
-        toolbox: Toolbox::new([Arc::new(Read) as Arc<dyn Tool>]),
-        setting: Setting { workspace: Some(workspace.path().to_owned()), ..Setting::default() },
+        toolbox: Toolbox::new([Arc::new(ReadTool) as Arc<dyn Tool>]),
+        prompt: PromptConfig { workspace: Some(workspace.path().to_owned()), ..PromptConfig::default() },
         timeout: Some(Duration::from_secs(3_600)),
-        choose: Arc::new(move |_| Ok(summing.clone())),
-        ..Profile::new(AgentId::main(), Roster::alone(Arc::new(script)))
+        resolve_model: Arc::new(move |_| Ok(summing.clone())),
+        ..Profile::new(AgentId::main(), Candidates::single(Arc::new(script)))
     };
     profile.compaction.model = Some("script/script-2".to_owned());
-    let store = Arc::new(Counting::default());
+    let store = Arc::new(CountingStore::default());
     let agents = Agents::new(profile, []);
     let (hub, _feed) = Hub::start(Ambient::fixed(0), (store.clone(), Fence::default()), agents, Slots::new(4, 8, 1));
     let key = SessionKey::parse("main", &AgentId::main()).unwrap();
-    let mut dice = Dice::new(7);
+    let mut dice = SeededRng::new(7);
     for turn in 0..turns {
         let most = *dice.pick(&[20, 20, 20, 200, 1_500]);
         let text = format!("Request {turn} of {turns}: {}", words(&mut dice, most).trim_end());
@@ -345,8 +350,8 @@ async fn play(turns: usize, sums: Sums, counts: Counts) -> (u64, usize) {
         let message = User::text(text, hub.ambient().now_ms());
         let run = RunId::parse(&format!("turn-{turn}")).unwrap();
         let accepted = hub.submit(Inbound::plain(run, ("owner", "agent"), key.clone(), message)).await.unwrap();
-        let Disposition::New(tape) = accepted.disposition else { panic!("turn {turn} is not new") };
-        let State::Ended(end) = Follower::new(tape).end().await else { panic!("turn {turn} did not end") };
+        let SubmitOutcome::New(tape) = accepted.disposition else { panic!("turn {turn} is not new") };
+        let TapeState::Ended(end) = Subscriber::new(tape).end().await else { panic!("turn {turn} did not end") };
         assert_eq!(end.outcome, Outcome::Done, "turn {turn} with {sums:?} and {counts:?}");
         assert_eq!(known.lock().unwrap().wrong, Vec::<String>::new(), "turn {turn} with {sums:?} and {counts:?}");
     }
@@ -362,7 +367,7 @@ async fn play(turns: usize, sums: Sums, counts: Counts) -> (u64, usize) {
 /// Compaction uses the cached transcript: it is read once, at the first message, however often it is compacted.
 #[tokio::test(start_paused = true)]
 async fn a_compaction_reads_no_transcript() {
-    let (compactions, reads) = play(60, Sums::Well, Counts::Alike).await;
+    let (compactions, reads) = play(60, SummarizerBehaviour::Well, TokenCounting::Alike).await;
     assert!(compactions > 6, "only {compactions} compactions");
     assert!(reads <= 2, "{reads} reads for {compactions} compactions");
 }
@@ -377,7 +382,7 @@ fn what_is_missing_in_a_question_is_found() {
     let result = said(json!({"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": []}));
     let asked = |system: &str, messages: Vec<_>| {
         let request = Request { system: system.into(), messages, ..Request::default() };
-        wrong(&request, "the newest")
+        violations(&request, "the newest")
     };
     let fine = vec![user("and the newest"), call.clone(), result.clone()];
     assert_eq!(asked(RULE, fine.clone()), Vec::<String>::new());
@@ -390,15 +395,15 @@ fn what_is_missing_in_a_question_is_found() {
 }
 
 /// Maximum number of turns per compaction; with fewer compactions the test would prove nothing.
-const OFTEN: u64 = 10;
+const MAX_TURNS_PER_COMPACTION: u64 = 10;
 
 macro_rules! sessions {
     ($($name:ident: $turns:literal, $sums:ident, $counts:ident;)*) => {$(
         #[tokio::test(start_paused = true)]
         async fn $name() {
             let turns = turns($turns);
-            let (compactions, _) = play(turns, Sums::$sums, Counts::$counts).await;
-            assert!(compactions >= turns as u64 / OFTEN, "only {compactions} compactions in {turns} turns");
+            let (compactions, _) = play(turns, SummarizerBehaviour::$sums, TokenCounting::$counts).await;
+            assert!(compactions >= turns as u64 / MAX_TURNS_PER_COMPACTION, "only {compactions} compactions in {turns} turns");
         }
     )*};
 }

@@ -5,35 +5,35 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use homard_agent::{
-    End, Event, Outcome, PLEA, RunEvent, Tape,
-    wire::{News, Telling},
+    Outcome, REPLY_NUDGE, RunEnd, RunEvent, Tape, TapeEvent,
+    wire::{ClientEvent, RunProjection},
 };
 use homard_proto::{
     Generation,
-    event::{Chat, ChatState, Stream},
+    event::{ChatEvent, ChatState, Stream},
     message::Message,
 };
 use homard_reply::payload::{Kind, Payload};
-use homard_testkit::{Played, Trace, laws, play};
+use homard_testkit::{Trace, TraceResult, invariants, play};
 use proptest::{collection::vec, option, prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::json;
 
 /// Occurs in all reasoning.
-const THOUGHT: &str = "plotting";
+const REASONING_MARK: &str = "plotting";
 
 /// An answer of the model in trace format.
 #[derive(Debug, Clone)]
-struct Said {
+struct GeneratedAnswer {
     thought: bool,
     /// The text, in the deltas in which it arrives.
     pieces: Vec<String>,
-    calls: Vec<Call>,
+    calls: Vec<GeneratedCall>,
     end: &'static str,
 }
 
 /// A tool call and its result.
 #[derive(Debug, Clone)]
-struct Call {
+struct GeneratedCall {
     tool: &'static str,
     arguments: &'static str,
     result: &'static str,
@@ -41,7 +41,7 @@ struct Call {
 
 /// A message to the agent.
 #[derive(Debug, Clone)]
-struct Sent {
+struct GeneratedMessage {
     verb: &'static str,
     at: u64,
     place: &'static str,
@@ -109,7 +109,7 @@ fn pieces() -> impl Strategy<Value = Vec<String>> {
     })
 }
 
-fn calls() -> impl Strategy<Value = Call> {
+fn calls() -> impl Strategy<Value = GeneratedCall> {
     let tool =
         select(vec![("read", r#"{"path":"x"}"#), ("exec", r#"{"cmd":"make"}"#), ("nosuch", "{}"), ("read", "{}")]);
     let result = select(vec![
@@ -121,10 +121,10 @@ fn calls() -> impl Strategy<Value = Call> {
         "panics \"bug\"",
         "takes 3s says \"late\"",
     ]);
-    (tool, result).prop_map(|((tool, arguments), result)| Call { tool, arguments, result })
+    (tool, result).prop_map(|((tool, arguments), result)| GeneratedCall { tool, arguments, result })
 }
 
-fn answers() -> impl Strategy<Value = Said> {
+fn answers() -> impl Strategy<Value = GeneratedAnswer> {
     let end = prop_oneof![
         12 => Just(""),
         2 => select(vec!["stop length", "stop stop", "stop error", "stop aborted", "cut", "hang", "panic \"bug\""]),
@@ -136,14 +136,15 @@ fn answers() -> impl Strategy<Value = Said> {
         ]),
     ];
     let calls = prop_oneof![2 => Just(Vec::new()), 1 => vec(calls(), 1..3)];
-    (proptest::bool::weighted(0.3), option::weighted(0.9, pieces()), calls, end)
-        .prop_map(|(thought, pieces, calls, end)| Said { thought, pieces: pieces.unwrap_or_default(), calls, end })
+    (proptest::bool::weighted(0.3), option::weighted(0.9, pieces()), calls, end).prop_map(
+        |(thought, pieces, calls, end)| GeneratedAnswer { thought, pieces: pieces.unwrap_or_default(), calls, end },
+    )
 }
 
-fn messages() -> impl Strategy<Value = Sent> {
+fn messages() -> impl Strategy<Value = GeneratedMessage> {
     let verb = select(vec!["say", "chat", "chat", "chat mode=steer", "chat mode=collect", "chat mode=interrupt"]);
     let place = select(vec!["", "", GROUP]);
-    (verb, 0..4_000u64, place, proptest::bool::weighted(0.3)).prop_map(|(verb, at, place, blocks)| Sent {
+    (verb, 0..4_000u64, place, proptest::bool::weighted(0.3)).prop_map(|(verb, at, place, blocks)| GeneratedMessage {
         verb,
         at,
         place,
@@ -152,9 +153,9 @@ fn messages() -> impl Strategy<Value = Sent> {
 }
 
 /// Formats the conversation as a trace.
-fn write(settings: &str, sent: &[Sent], said: &[Said], abort: Option<u64>) -> String {
+fn write(settings: &str, sent: &[GeneratedMessage], said: &[GeneratedAnswer], abort: Option<u64>) -> String {
     let mut text = format!("set {settings} turns=6\n");
-    for (number, Sent { verb, at, place, blocks }) in (1..).zip(sent) {
+    for (number, GeneratedMessage { verb, at, place, blocks }) in (1..).zip(sent) {
         let at = if number == 1 { 0 } else { *at };
         let (verb, mode) = verb.split_once(' ').unwrap_or((verb, ""));
         let blocks = if *blocks && verb == "chat" { "blocks=\"5..60\" channel=slack to=c1" } else { "" };
@@ -164,16 +165,16 @@ fn write(settings: &str, sent: &[Sent], said: &[Said], abort: Option<u64>) -> St
         writeln!(text, "at {at}ms abort k1").unwrap();
     }
     let mut number = 0;
-    for Said { thought, pieces, calls, end } in said {
+    for GeneratedAnswer { thought, pieces, calls, end } in said {
         let mut steps = Vec::new();
         if *thought {
-            steps.push(format!("think {}", json!(THOUGHT)));
+            steps.push(format!("think {}", json!(REASONING_MARK)));
         }
         if !pieces.is_empty() {
             let pieces: Vec<_> = pieces.iter().map(|piece| json!(piece).to_string()).collect();
             steps.push(format!("text {}", pieces.join(" | 200ms | ")));
         }
-        for Call { tool, arguments, result } in calls {
+        for GeneratedCall { tool, arguments, result } in calls {
             number += 1;
             steps.push(format!("call c{number} {tool} {arguments}"));
             writeln!(text, "tool c{number} {result}").unwrap();
@@ -186,28 +187,28 @@ fn write(settings: &str, sent: &[Sent], said: &[Said], abort: Option<u64>) -> St
 }
 
 /// Returns violations, except those caused by random turns that are missing or unused.
-fn broken(played: &Played) -> Vec<String> {
+fn violations(played: &TraceResult) -> Vec<String> {
     let is_chance = |wrong: &str| {
         ["were never asked for", "was never called", "no turn is left for it"].iter().any(|end| wrong.ends_with(end))
     };
     // Another model receives reasoning as text.
-    let is_thought = |wrong: &str| wrong.contains("a line that is not on disk") && wrong.contains(THOUGHT);
-    laws::broken(played).into_iter().filter(|wrong| !is_chance(wrong) && !is_thought(wrong)).collect()
+    let is_thought = |wrong: &str| wrong.contains("a line that is not on disk") && wrong.contains(REASONING_MARK);
+    invariants::violations(played).into_iter().filter(|wrong| !is_chance(wrong) && !is_thought(wrong)).collect()
 }
 
 /// A run as a client sees it.
 #[derive(Default)]
-struct View {
+struct ClientView {
     /// Every text in an `assistant` or `chat` event.
     shown: Vec<String>,
     /// Concatenation of the `chat` deltas.
     talk: String,
-    last: Option<Chat>,
+    last: Option<ChatEvent>,
 }
 
-fn view(tape: &Tape, events: &[Event]) -> View {
-    let mut telling = Telling::new(tape);
-    let mut view = View::default();
+fn view(tape: &Tape, events: &[TapeEvent]) -> ClientView {
+    let mut telling = RunProjection::new(tape);
+    let mut view = ClientView::default();
     for event in events {
         let mut news = telling.push(event.clone());
         news.extend(telling.flush());
@@ -217,20 +218,21 @@ fn view(tape: &Tape, events: &[Event]) -> View {
     view
 }
 
-impl View {
-    fn see(&mut self, news: News) {
-        let text = |chat: &Chat| chat.message.as_ref().map(|it| it["content"][0]["text"].as_str().unwrap().to_owned());
+impl ClientView {
+    fn see(&mut self, news: ClientEvent) {
+        let text =
+            |chat: &ChatEvent| chat.message.as_ref().map(|it| it["content"][0]["text"].as_str().unwrap().to_owned());
         match news {
-            News::Agent(step) if step.stream == Stream::Assistant => self.shown.push(step.data.to_string()),
-            News::Agent(_) => {}
-            News::Delta(generation, delta) => {
+            ClientEvent::Agent(step) if step.stream == Stream::Assistant => self.shown.push(step.data.to_string()),
+            ClientEvent::Agent(_) => {}
+            ClientEvent::Delta(generation, delta) => {
                 self.shown.extend(text(&delta));
                 if generation == Generation::Four {
                     let new = delta.delta_text.unwrap();
                     self.talk = if delta.replace == Some(true) { new } else { format!("{}{new}", self.talk) };
                 }
             }
-            News::Chat(chat) => {
+            ClientEvent::Chat(chat) => {
                 self.shown.extend(text(&chat));
                 self.last = Some(chat);
             }
@@ -239,7 +241,7 @@ impl View {
 }
 
 /// True if it was absorbed, so that its reply is that of another run.
-fn is_guest(events: &[Event]) -> bool {
+fn is_absorbed(events: &[TapeEvent]) -> bool {
     events.iter().any(|event| matches!(event.kind, RunEvent::Absorbed { .. }))
 }
 
@@ -254,7 +256,7 @@ fn is_answer(reply: &Payload) -> bool {
 }
 
 /// Returns the replies sent in blocks, followed by those at the end.
-fn delivered(events: &[Event], end: &End) -> Vec<Payload> {
+fn delivered(events: &[TapeEvent], end: &RunEnd) -> Vec<Payload> {
     let blocks = events.iter().filter_map(|event| {
         let RunEvent::Block(block) = &event.kind else { return None };
         Some((**block).clone())
@@ -263,7 +265,7 @@ fn delivered(events: &[Event], end: &End) -> Vec<Payload> {
 }
 
 /// Returns what is wrong with the end of a run, from the sender's point of view.
-fn left(tape: &Tape, end: &End, (replies, view): (&[Payload], &View)) -> Option<&'static str> {
+fn end_violation(tape: &Tape, end: &RunEnd, (replies, view): (&[Payload], &ClientView)) -> Option<&'static str> {
     let last = view.last.as_ref()?;
     match &end.outcome {
         Outcome::Failed(_) if last.error_message.as_ref().is_none_or(|why| why.trim().is_empty()) => {
@@ -280,9 +282,9 @@ fn left(tape: &Tape, end: &End, (replies, view): (&[Payload], &View)) -> Option<
 }
 
 /// True if the model was asked again after an empty answer, and then chose silence explicitly.
-fn is_meant(played: &Played, events: &[Event]) -> bool {
+fn is_meant(played: &TraceResult, events: &[TapeEvent]) -> bool {
     let asked = played.asked().iter().filter_map(|seen| seen.request.messages.last());
-    let is_plea = |message: &Message| matches!(message, Message::User(user) if user.content.text() == PLEA);
+    let is_plea = |message: &Message| matches!(message, Message::User(user) if user.content.text() == REPLY_NUDGE);
     let said = events.iter().rev().find_map(|event| {
         let RunEvent::Assistant { said, .. } = &event.kind else { return None };
         Some(said.text())
@@ -309,14 +311,14 @@ fn conversations() -> impl Strategy<Value = String> {
 }
 
 /// Classifies the end of a conversation, from the sender's point of view.
-fn ending(played: &Played, tape: &Tape, events: &[Event]) -> &'static str {
-    let Some(Event { kind: RunEvent::Ended(end), .. }) = events.last() else { return "none" };
+fn ending(played: &TraceResult, tape: &Tape, events: &[TapeEvent]) -> &'static str {
+    let Some(TapeEvent { kind: RunEvent::Ended(end), .. }) = events.last() else { return "none" };
     let replies = delivered(events, end);
     let has = |kind: Kind| replies.iter().any(|reply| reply.kind == kind);
     match &end.outcome {
         Outcome::Failed(_) => "failure",
         Outcome::Aborted(_) => "stop",
-        Outcome::Done if is_guest(events) => "guest",
+        Outcome::Done if is_absorbed(events) => "guest",
         Outcome::Done if has(Kind::Error) => "error",
         Outcome::Done if has(Kind::Answer) => "answer",
         Outcome::Done if tape.key().kind() == "group" => "silence of a group",
@@ -345,13 +347,13 @@ proptest! {
     #[test]
     fn whoever_writes_gets_an_answer_a_silence_that_is_meant_or_an_error(text in conversations()) {
         let played = play(&Trace::read("here", &text).unwrap()).unwrap();
-        prop_assert_eq!(broken(&played), Vec::<String>::new(), "{}", text);
+        prop_assert_eq!(violations(&played), Vec::<String>::new(), "{}", text);
         for (tape, events) in played.runs() {
-            let Some(Event { kind: RunEvent::Ended(end), .. }) = events.last() else { continue };
+            let Some(TapeEvent { kind: RunEvent::Ended(end), .. }) = events.last() else { continue };
             let view = view(tape, events);
-            let is_guest = is_guest(events);
+            let is_guest = is_absorbed(events);
             let replies = delivered(events, end);
-            let wrong = left(tape, end, (&replies, &view)).filter(|_| !is_guest);
+            let wrong = end_violation(tape, end, (&replies, &view)).filter(|_| !is_guest);
             let wrong = wrong.filter(|wrong| *wrong != "says nothing" || !is_meant(&played, events));
             prop_assert_eq!(wrong, None, "{}\n{}", tape.run(), text);
 
@@ -359,7 +361,7 @@ proptest! {
             let words = replies.iter().filter(|reply| reply.kind != Kind::Reasoning).map(|reply| &reply.text);
             let shown = view.shown.iter().filter(|_| !has_thoughts).chain(words);
             for shown in shown.map(|text| text.to_lowercase()) {
-                for word in [THOUGHT, "no_reply", "heartbeat_ok"] {
+                for word in [REASONING_MARK, "no_reply", "heartbeat_ok"] {
                     prop_assert!(!shown.contains(word), "{}\n{}", shown, text);
                 }
             }
@@ -370,7 +372,7 @@ proptest! {
             // Between blocks there is white space in the text. If discarded text is followed by none, only the last
             // event says so, and blocks that were already sent stay although they were discarded.
             let has_blocks = replies.len() > end.replies.len();
-            let is_void = events.iter().any(|event| matches!(event.kind, RunEvent::Rewound { .. }));
+            let is_void = events.iter().any(|event| matches!(event.kind, RunEvent::MessageReset { .. }));
             let is_same = if has_blocks { bare(&said) == bare(&view.talk) } else { said == view.talk };
             let is_free = is_guest || is_void && (has_blocks || said.is_empty());
             prop_assert!(!is_whole || is_free || is_same, "{:?} {:?}\n{}", said, view.talk, text);

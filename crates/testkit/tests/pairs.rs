@@ -8,47 +8,47 @@ use std::{
     sync::Arc,
 };
 
-use homard_model::{Level, Request, Spec, ToolSpec};
+use homard_model::{ModelSpec, ReasoningLevel, Request, ToolSpec};
 use homard_proto::message::{Message, StopReason, User};
-use homard_providers::{Target, Wire};
+use homard_providers::{ModelTarget, Wire};
 use homard_store::repair;
-use homard_testkit::fake_provider::{check, dialect::Dialect};
+use homard_testkit::fake_provider::{check, dialect::WireFormat};
 use serde_json::{Value, json};
 
 /// Returns the model for a wire format.
-fn target(dialect: Dialect) -> Target {
+fn target(dialect: WireFormat) -> ModelTarget {
     let (provider, model, base_url) = match dialect {
-        Dialect::Anthropic => ("anthropic", "claude-opus-4-6", "https://api.anthropic.com"),
-        Dialect::Chat => ("deepseek", "deepseek-reasoner", "https://api.deepseek.com/v1"),
-        Dialect::Responses => ("openai", "gpt-5.6", "https://api.openai.com/v1"),
-        Dialect::Gemini => ("google", "gemini-3.8-flash", "https://generativelanguage.googleapis.com/v1beta"),
+        WireFormat::Anthropic => ("anthropic", "claude-opus-4-6", "https://api.anthropic.com"),
+        WireFormat::Chat => ("deepseek", "deepseek-reasoner", "https://api.deepseek.com/v1"),
+        WireFormat::Responses => ("openai", "gpt-5.6", "https://api.openai.com/v1"),
+        WireFormat::Gemini => ("google", "gemini-3.8-flash", "https://generativelanguage.googleapis.com/v1beta"),
     };
-    let spec = Spec {
+    let spec = ModelSpec {
         provider: provider.to_owned(),
         model: model.to_owned(),
         api: dialect.api().to_owned(),
         max_output: 8_192,
-        thinking: vec![Level::Low, Level::High],
-        sees: true,
-        ..Spec::default()
+        thinking: vec![ReasoningLevel::Low, ReasoningLevel::High],
+        accepts_images: true,
+        ..ModelSpec::default()
     };
-    Target::new(spec, base_url)
+    ModelTarget::new(spec, base_url)
 }
 
-fn folder(from: Dialect) -> PathBuf {
+fn folder(from: WireFormat) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pairs").join(from.api())
 }
 
-fn history(from: Dialect) -> Vec<Arc<Message>> {
+fn history(from: WireFormat) -> Vec<Arc<Message>> {
     serde_json::from_slice(&fs::read(folder(from).join("history.json")).unwrap()).unwrap()
 }
 
-fn repaired(history: &[Arc<Message>], to: Dialect) -> Vec<Arc<Message>> {
-    let Spec { api, provider, model, .. } = target(to).spec;
-    repair::for_model(history, &repair::Policy::of(&api, &provider, &model))
+fn repaired(history: &[Arc<Message>], to: WireFormat) -> Vec<Arc<Message>> {
+    let ModelSpec { api, provider, model, .. } = target(to).spec;
+    repair::for_model(history, &repair::ProviderPolicy::of(&api, &provider, &model))
 }
 
-fn encoded(messages: Vec<Arc<Message>>, to: Dialect) -> Value {
+fn encoded(messages: Vec<Arc<Message>>, to: WireFormat) -> Value {
     let tool = |name: &str| ToolSpec {
         name: name.to_owned(),
         description: format!("The tool {name}."),
@@ -58,16 +58,16 @@ fn encoded(messages: Vec<Arc<Message>>, to: Dialect) -> Value {
         system: "Be brief.".into(),
         messages,
         tools: ["ls", "read", "write"].map(tool).into(),
-        thinking: Level::Low,
+        thinking: ReasoningLevel::Low,
         session: Some("session-1".into()),
         ..Request::default()
     };
-    let wire = Wire::named(to.api()).unwrap();
+    let wire = Wire::from_api(to.api()).unwrap();
     serde_json::from_slice(&wire.encode(&target(to), &request).unwrap()).unwrap()
 }
 
-fn pairs() -> impl Iterator<Item = (Dialect, Dialect)> {
-    Dialect::ALL.into_iter().flat_map(|from| Dialect::ALL.map(|to| (from, to)))
+fn pairs() -> impl Iterator<Item = (WireFormat, WireFormat)> {
+    WireFormat::ALL.into_iter().flat_map(|from| WireFormat::ALL.map(|to| (from, to)))
 }
 
 fn ids(history: &[Arc<Message>]) -> HashSet<String> {
@@ -79,9 +79,9 @@ fn ids(history: &[Arc<Message>]) -> HashSet<String> {
 }
 
 /// Returns what a vendor rejects in a request; ids that it issued itself are accepted.
-fn wrong(from: Dialect, to: Dialect, body: &Value) -> Vec<String> {
+fn wrong(from: WireFormat, to: WireFormat, body: &Value) -> Vec<String> {
     let own = if from == to { ids(&history(from)) } else { HashSet::new() };
-    check::wrong(to, body, &own)
+    check::violations(to, body, &own)
 }
 
 /// Compares a value with a golden file; `BLESS=1` updates the file.
@@ -106,8 +106,8 @@ fn a_conversation_of_each_wire_becomes_a_request_of_each() {
 
 #[test]
 fn joined_ids_go_back_to_nobody_as_they_are() {
-    for to in Dialect::ALL {
-        let history = history(Dialect::Responses);
+    for to in WireFormat::ALL {
+        let history = history(WireFormat::Responses);
         assert!(ids(&history).iter().all(|id| id.contains('|')));
         for messages in [history.clone(), repaired(&history, to)] {
             let body = encoded(messages, to).to_string();

@@ -2,30 +2,32 @@
 //! after restarts.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-use homard_agent::setting::Kit;
-use homard_model::{Request, Spec};
+use homard_agent::prompt_config::SkillKit;
+use homard_model::{ModelSpec, Request};
 use homard_proto::message::Message as Said;
-use homard_providers::{Target, Wire};
-use homard_skills::{Book, Host, Limits, PromptLimits, Roots, Rules, block, discover};
-use homard_testkit::{Trace, laws, play, script::Seen};
+use homard_providers::{ModelTarget, Wire};
+use homard_skills::{
+    DiscoveryLimits, HostEnvironment, PromptLimits, SkillRoots, SkillRules, SkillSet, block, discover,
+};
+use homard_testkit::{Trace, invariants, play, script::RecordedRequest};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::json;
 
 /// A message, what happens before it, and the answers to it.
 #[derive(Debug, Clone)]
-struct Message {
+struct PrefixMessage {
     before: Vec<&'static str>,
     text: String,
     prompt: Option<String>,
     thinking: Option<&'static str>,
-    answers: Vec<Answer>,
+    answers: Vec<PrefixAnswer>,
     /// True if the last answer breaks off.
     fails: bool,
 }
 
 /// An answer of the model.
 #[derive(Debug, Clone)]
-struct Answer {
+struct PrefixAnswer {
     thought: Option<String>,
     words: String,
     /// Results of its tool calls, and whether they are errors.
@@ -44,25 +46,29 @@ fn words() -> impl Strategy<Value = String> {
     .prop_filter("says something", |text| !text.trim().is_empty())
 }
 
-fn answers() -> impl Strategy<Value = Answer> {
-    (option::of(words()), words(), vec((words(), any::<bool>()), 0..3)).prop_map(|(thought, words, results)| Answer {
-        thought,
-        words,
-        results,
-    })
+fn answers() -> impl Strategy<Value = PrefixAnswer> {
+    (option::of(words()), words(), vec((words(), any::<bool>()), 0..3))
+        .prop_map(|(thought, words, results)| PrefixAnswer { thought, words, results })
 }
 
-fn messages() -> impl Strategy<Value = Message> {
+fn messages() -> impl Strategy<Value = PrefixMessage> {
     let before = select(vec!["restart", "event \"it is # o'clock\"", "chat \"/verbose on\"", "chat \"/context\""]);
     let thinking = option::weighted(0.2, select(vec!["off", "low", "high"]));
     let fails = proptest::bool::weighted(0.15);
     (vec(before, 0..3), words(), option::weighted(0.3, words()), thinking, vec(answers(), 1..4), fails).prop_map(
-        |(before, text, prompt, thinking, answers, fails)| Message { before, text, prompt, thinking, answers, fails },
+        |(before, text, prompt, thinking, answers, fails)| PrefixMessage {
+            before,
+            text,
+            prompt,
+            thinking,
+            answers,
+            fails,
+        },
     )
 }
 
 /// Formats a conversation as a trace.
-fn write(messages: &[Message], settings: &str) -> String {
+fn write(messages: &[PrefixMessage], settings: &str) -> String {
     let mut lines = vec![
         format!("set {settings} thinks=\"low high\""),
         "set file \"AGENTS.md\" \"Be kind.\"".to_owned(),
@@ -82,7 +88,7 @@ fn write(messages: &[Message], settings: &str) -> String {
         let (prompt, thinking) = (setting("prompt", message.prompt.as_deref()), setting("thinking", message.thinking));
         lines.push(format!("at {}s say {} run=m{number}{prompt}{thinking}", at + 50, json!(message.text)));
         let last = message.answers.len() - 1;
-        for (place, Answer { thought, words, results }) in message.answers.iter().enumerate() {
+        for (place, PrefixAnswer { thought, words, results }) in message.answers.iter().enumerate() {
             let mut steps: Vec<_> = thought.iter().map(|thought| format!("think {}", json!(thought))).collect();
             // An empty answer would be requested again.
             steps.push(format!("text {}", json!(format!("Well, {words}"))));
@@ -103,26 +109,27 @@ fn write(messages: &[Message], settings: &str) -> String {
     lines.join("\n")
 }
 
-fn kit() -> Kit {
+fn kit() -> SkillKit {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workspaces/rich");
-    let roots = Roots { workspace: folder.join("skills"), ..Roots::default() };
-    let book = Book::new(discover(&roots, &Limits::default()), Host::default(), Rules::default());
-    Kit::new(&book, block(&book, &PromptLimits::default(), Some(&folder)))
+    let roots = SkillRoots { workspace: folder.join("skills"), ..SkillRoots::default() };
+    let book =
+        SkillSet::new(discover(&roots, &DiscoveryLimits::default()), HostEnvironment::default(), SkillRules::default());
+    SkillKit::new(&book, block(&book, &PromptLimits::default(), Some(&folder)))
 }
 
-fn asked(text: &str, wire: Wire) -> Vec<Seen> {
+fn asked(text: &str, wire: Wire) -> Vec<RecordedRequest> {
     let mut trace = Trace::read("here", text).unwrap();
     trace.setup.model.api = wire.api().to_owned();
-    trace.setup.setting.shelf.put(kit());
+    trace.setup.setting.skills.replace(kit());
     let played = play(&trace).unwrap();
-    assert_eq!(laws::broken(&played), Vec::<String>::new(), "{text}");
+    assert_eq!(invariants::violations(&played), Vec::<String>::new(), "{text}");
     played.asked().to_vec()
 }
 
 /// Returns the encoded conversation of a request without cache markers, which move, and without the system prompt, if
 /// it is part of the conversation.
-fn on_the_wire(wire: Wire, spec: &Spec, request: &Request) -> String {
-    let target = Target::new(spec.clone(), "https://example.com");
+fn on_the_wire(wire: Wire, spec: &ModelSpec, request: &Request) -> String {
+    let target = ModelTarget::new(spec.clone(), "https://example.com");
     let body: serde_json::Value = serde_json::from_slice(&wire.encode(&target, request).unwrap()).unwrap();
     let field = match wire {
         Wire::AnthropicMessages | Wire::OpenAiCompletions => "messages",
@@ -147,10 +154,10 @@ proptest! {
         let text = write(&messages, settings);
         let asked = asked(&text, wire);
         prop_assert!(asked.len() >= messages.len());
-        let spec = Spec { provider: "script".to_owned(), model: "script-1".to_owned(), api: wire.api().to_owned(), ..Spec::default() };
+        let spec = ModelSpec { provider: "script".to_owned(), model: "script-1".to_owned(), api: wire.api().to_owned(), ..ModelSpec::default() };
         for pair in asked.windows(2) {
             let (one, two) = (&pair[0].request, &pair[1].request);
-            prop_assert_eq!(&one.system[..one.stable], &two.system[..two.stable], "{}", text);
+            prop_assert_eq!(&one.system[..one.stable_bytes], &two.system[..two.stable_bytes], "{}", text);
             prop_assert_eq!(&one.tools, &two.tools, "{}", text);
             // Two consecutive messages may be merged by the next turn, but the encoded bytes have the same prefix
             // anyway.
@@ -197,7 +204,7 @@ fn what_was_cut_from_a_request_is_cut_from_the_next_ones_too() {
     lines.push("at 402s say \"more\" run=m6\nmodel call toolu_6 read {\"path\":\"x\"}".to_owned());
     lines.push("tool toolu_6 says \"0123456789\"*100\nmodel text \"Done.\"".to_owned());
     let asked = asked(&lines.join("\n"), Wire::AnthropicMessages);
-    let follows = |pair: &[Seen]| pair[1].request.messages.starts_with(&pair[0].request.messages);
+    let follows = |pair: &[RecordedRequest]| pair[1].request.messages.starts_with(&pair[0].request.messages);
     let is_kept: Vec<_> = asked.windows(2).map(follows).collect();
     // Two requests in each of four runs; the next one has a different prefix, and those after it share that one.
     assert_eq!(is_kept, [true, true, true, true, true, true, true, false, true, true]);

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the environment chooses how many schedules are played")]
 
 use homard_store::{Outcome, RunRow, RunState};
-use homard_testkit::{Played, laws, simulation::processes, tell::tell};
+use homard_testkit::{TraceResult, invariants, simulation::processes, snapshot::format_snapshot};
 
 /// Default number of schedules.
 const SEEDS: u64 = 1_000;
@@ -13,7 +13,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Returns accepted runs that were not answered.
-fn lost(played: &Played) -> Vec<String> {
+fn lost(played: &TraceResult) -> Vec<String> {
     let is_answered = |row: &&RunRow| matches!(&row.state, RunState::Ended(ended) if ended.outcome == Outcome::Done);
     let lost = played.rows().filter(|row| !is_answered(row));
     lost.map(|row| format!("run {} got no answer: {:?}", row.run, row.state)).collect()
@@ -30,11 +30,11 @@ fn no_schedule_of_processes_loses_a_message_or_its_order() {
         let wrong = match processes::simulate(seed) {
             Ok(played) => {
                 if number("SIM_SEED").is_some() {
-                    println!("{}\n\n{}", processes::write(seed), tell(&played));
+                    println!("{}\n\n{}", processes::write(seed), format_snapshot(&played));
                 }
                 runs += played.rows().count();
-                left += played.rows().filter(|row| !row.taken_up.is_empty()).count();
-                [laws::broken(&played), lost(&played)].concat()
+                left += played.rows().filter(|row| !row.resumed_at.is_empty()).count();
+                [invariants::violations(&played), lost(&played)].concat()
             }
             Err(error) => vec![error.to_string()],
         };

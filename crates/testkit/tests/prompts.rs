@@ -9,12 +9,16 @@ use std::{
 };
 
 use homard_agent::{
-    setting::{Kit, Machine, Style},
+    prompt_config::{HostInfo, PromptStyle, SkillKit},
     tool::Toolbox,
 };
 use homard_model::{Request, ToolSpec, tokens};
-use homard_skills::{Book, Host, Limits, PromptLimits, Roots, Rules, block, discover};
-use homard_testkit::{Played, Trace, folder::Contents, laws, play, tell::tell, trace::Setup};
+use homard_skills::{
+    DiscoveryLimits, HostEnvironment, PromptLimits, SkillRoots, SkillRules, SkillSet, block, discover,
+};
+use homard_testkit::{
+    Trace, TraceResult, invariants, play, snapshot::format_snapshot, trace::TraceSetup, workspace::FileContents,
+};
 use homard_workspace::Starter;
 use serde_json::Value;
 
@@ -30,14 +34,14 @@ fn trace(text: &str) -> Trace {
     Trace::read("here", text).unwrap()
 }
 
-fn played(trace: &Trace) -> Played {
+fn played(trace: &Trace) -> TraceResult {
     let played = play(trace).unwrap();
-    assert_eq!(laws::broken(&played), Vec::<String>::new());
+    assert_eq!(invariants::violations(&played), Vec::<String>::new());
     played
 }
 
 /// Returns the system prompt of the first request, with a constant folder name.
-fn prompt(played: &Played) -> String {
+fn prompt(played: &TraceResult) -> String {
     played.unnamed(&played.asked()[0].request.system)
 }
 
@@ -46,7 +50,7 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// Returns the files of a folder, recursively.
-fn files(folder: &Path) -> Vec<(String, Contents)> {
+fn files(folder: &Path) -> Vec<(String, FileContents)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
@@ -57,46 +61,47 @@ fn files(folder: &Path) -> Vec<(String, Contents)> {
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_symlink() {
-                found.push((name, Contents::Link(fs::read_link(path).unwrap())));
+                found.push((name, FileContents::Link(fs::read_link(path).unwrap())));
             } else {
-                found.push((name, Contents::Text(fs::read_to_string(path).unwrap())));
+                found.push((name, FileContents::Text(fs::read_to_string(path).unwrap())));
             }
         }
     }
     found
 }
 
-fn starter() -> Vec<(String, Contents)> {
+fn starter() -> Vec<(String, FileContents)> {
     let folder = tempfile::tempdir().unwrap();
-    homard_workspace::make(folder.path(), Starter::Files).unwrap();
+    homard_workspace::create(folder.path(), Starter::Files).unwrap();
     files(folder.path())
 }
 
 /// Returns the skills of a workspace; their paths are shown relative to a home directory.
-fn kit(workspace: &Path) -> Kit {
-    let roots = Roots { workspace: workspace.join("skills"), ..Roots::default() };
-    let book = Book::new(discover(&roots, &Limits::default()), Host::default(), Rules::default());
-    Kit::new(&book, block(&book, &PromptLimits::default(), Some(workspace)))
+fn kit(workspace: &Path) -> SkillKit {
+    let roots = SkillRoots { workspace: workspace.join("skills"), ..SkillRoots::default() };
+    let book =
+        SkillSet::new(discover(&roots, &DiscoveryLimits::default()), HostEnvironment::default(), SkillRules::default());
+    SkillKit::new(&book, block(&book, &PromptLimits::default(), Some(workspace)))
 }
 
 /// Builds a trace in a golden workspace.
-fn in_workspace(name: &str, style: Style, text: &str) -> Trace {
+fn in_workspace(name: &str, style: PromptStyle, text: &str) -> Trace {
     let mut trace = trace(&format!("{TOOLS}set zone=Europe/Berlin\n{text}"));
-    let Setup { files: on_disk, setting, .. } = &mut trace.setup;
+    let TraceSetup { files: on_disk, setting, .. } = &mut trace.setup;
     *on_disk = match name {
         "fresh" => starter(),
         _ => files(&golden(name)),
     };
     if name == "broken" {
-        on_disk.push(("AGENTS.md".to_owned(), Contents::Huge));
-        on_disk.push(("../secret.md".to_owned(), Contents::Text("The password is tide.".to_owned())));
+        on_disk.push(("AGENTS.md".to_owned(), FileContents::Huge));
+        on_disk.push(("../secret.md".to_owned(), FileContents::Text("The password is tide.".to_owned())));
     }
-    setting.shelf.put(kit(&golden(name)));
+    setting.skills.replace(kit(&golden(name)));
     setting.style = style;
     setting.aliases = vec![("fast".to_owned(), "script/script-1".to_owned())];
     setting.docs = Some("/usr/share/doc/homard".into());
     let some = |text: &str| Some(text.to_owned());
-    setting.machine = Machine {
+    setting.machine = HostInfo {
         host: some("lighthouse"),
         os: some("linux"),
         arch: some("x86_64"),
@@ -139,15 +144,15 @@ fn snapshot(name: &str, text: &str) {
 fn every_workspace_has_its_prompts() {
     for workspace in ["fresh", "rich", "broken"] {
         for (name, style, text) in [
-            ("full.rich", Style::Rich, MAIN),
-            ("full.lean", Style::Lean, MAIN),
-            ("minimal.rich", Style::Rich, SUBAGENT),
-            ("minimal.lean", Style::Lean, SUBAGENT),
-            ("bare", Style::Bare, MAIN),
+            ("full.rich", PromptStyle::Rich, MAIN),
+            ("full.lean", PromptStyle::Lean, MAIN),
+            ("minimal.rich", PromptStyle::Rich, SUBAGENT),
+            ("minimal.lean", PromptStyle::Lean, SUBAGENT),
+            ("bare", PromptStyle::Bare, MAIN),
         ] {
             let played = played(&in_workspace(workspace, style, text));
             snapshot(&format!("{workspace}.{name}"), &abridged(&prompt(&played)));
-            let Request { system, stable, .. } = &played.asked()[0].request;
+            let Request { system, stable_bytes: stable, .. } = &played.asked()[0].request;
             assert!(!system[..*stable].contains("Ann and Bob") && !system.contains("The password"), "{system}");
         }
     }
@@ -157,7 +162,7 @@ fn every_workspace_has_its_prompts() {
 fn a_lean_prompt_with_its_tools_is_below_two_thousand_tokens_in_every_workspace() {
     for workspace in ["fresh", "rich", "broken"] {
         for text in [MAIN, SUBAGENT] {
-            let played = played(&in_workspace(workspace, Style::Lean, text));
+            let played = played(&in_workspace(workspace, PromptStyle::Lean, text));
             let Request { system, tools, .. } = &played.asked()[0].request;
             let schema = |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.parameters.to_string().len();
             let chars = system.chars().count() + tools.iter().map(schema).sum::<usize>();
@@ -168,7 +173,7 @@ fn a_lean_prompt_with_its_tools_is_below_two_thousand_tokens_in_every_workspace(
 
 #[test]
 fn a_lean_prompt_with_the_real_tools_is_below_two_thousand_tokens() {
-    let mut trace = in_workspace("fresh", Style::Lean, MAIN);
+    let mut trace = in_workspace("fresh", PromptStyle::Lean, MAIN);
     trace.setup.toolbox = Some(Toolbox::new(homard_tools::all(Vec::new())));
     let played = played(&trace);
     let request = &played.asked()[0].request;
@@ -180,18 +185,18 @@ fn a_lean_prompt_with_the_real_tools_is_below_two_thousand_tokens() {
 
 #[test]
 fn a_small_window_makes_a_prompt_lean_by_itself() {
-    let with = |line: &str| prompt(&played(&in_workspace("rich", Style::Auto, &format!("{line}{MAIN}"))));
+    let with = |line: &str| prompt(&played(&in_workspace("rich", PromptStyle::Auto, &format!("{line}{MAIN}"))));
     let of = |style| prompt(&played(&in_workspace("rich", style, MAIN)));
-    assert_eq!(with("set window=31999\n"), of(Style::Lean));
-    assert_eq!(with("set window=32000\n"), of(Style::Rich));
+    assert_eq!(with("set window=31999\n"), of(PromptStyle::Lean));
+    assert_eq!(with("set window=32000\n"), of(PromptStyle::Rich));
     // Neither an unknown context window nor the idle timeout of a self-hosted server does.
-    assert_eq!(with("set window=0\n"), of(Style::Rich));
-    assert_eq!(with("set idle=5m\n"), of(Style::Rich));
+    assert_eq!(with("set window=0\n"), of(PromptStyle::Rich));
+    assert_eq!(with("set idle=5m\n"), of(PromptStyle::Rich));
 }
 
 #[test]
 fn case_97_a_sub_agent_is_told_less() {
-    let told = |text| prompt(&played(&in_workspace("rich", Style::Rich, text)));
+    let told = |text| prompt(&played(&in_workspace("rich", PromptStyle::Rich, text)));
     let (main, subagent) = (told(MAIN), told(SUBAGENT));
     let left_out = [
         "## Skills (mandatory)",
@@ -232,9 +237,9 @@ fn case_99_a_missing_file_is_marked() {
 fn case_100_without_another_model_the_way_out_is_told() {
     let played = played(&trace("set window=12000\nat 0ms say \"hi\""));
     assert_eq!(played.asked(), []);
-    let told = "run-1 failed (script/script-1 has a context of 12000 tokens, and an agent needs 16000; choose another model, \
-                or set its contextWindow in models.providers.script if that is wrong)\n";
-    assert!(tell(&played).contains(told), "{}", tell(&played));
+    let told = "run-1 failed (script/script-1 has a context window of 12000 tokens, but an agent needs 16000; choose \
+                another model, or correct its contextWindow in models.providers.script if that is wrong)\n";
+    assert!(format_snapshot(&played).contains(told), "{}", format_snapshot(&played));
 }
 
 #[test]
@@ -244,9 +249,9 @@ fn a_request_that_cannot_fit_is_not_sent_in_the_middle_of_a_run_either() {
          tool c1 says \"word \"*20",
     ));
     assert_eq!(played.asked().len(), 1);
-    let told = "run-1 failed (the conversation is too long for this model and could not be made shorter: choose a model with \
-                a larger context window, or begin a new session with /new)\n";
-    assert!(tell(&played).contains(told), "{}", tell(&played));
+    let told = "run-1 failed (the conversation is too long for this model and compaction could not shorten it \
+                enough: choose a model with a larger context window, or start a new session with /new)\n";
+    assert!(format_snapshot(&played).contains(told), "{}", format_snapshot(&played));
 }
 
 #[test]
@@ -264,20 +269,20 @@ fn a_workspace_that_is_a_file_is_an_error_of_the_run() {
 #[test]
 fn the_context_is_told_in_detail() {
     let asking = "at 0ms chat \"/context detail\"";
-    let played = played(&in_workspace("rich", Style::Rich, asking));
+    let played = played(&in_workspace("rich", PromptStyle::Rich, asking));
     assert_eq!(played.asked(), []);
     snapshot("context_detail", &played.reply("run-1").unwrap());
 }
 
 #[test]
 fn what_is_reported_is_what_the_next_run_sends() {
-    for style in [Style::Rich, Style::Lean, Style::Bare] {
+    for style in [PromptStyle::Rich, PromptStyle::Lean, PromptStyle::Bare] {
         for key in ["main", "agent:main:subagent:u1"] {
             let text =
                 format!("at 0ms chat \"/context json\" key={key}\nat 1s chat \"hi\" key={key}\nmodel text \"Hello.\"");
             let played = played(&in_workspace("rich", style, &text));
             let report: Value = serde_json::from_str(&played.reply("run-1").unwrap()).unwrap();
-            let Request { system, stable, tools, .. } = &played.asked()[0].request;
+            let Request { system, stable_bytes: stable, tools, .. } = &played.asked()[0].request;
             let chars = |text: &str| text.chars().count() as u64;
             assert_eq!(report["systemPrompt"]["chars"], chars(system));
             let parts = report["parts"].as_array().unwrap().iter();

@@ -3,9 +3,9 @@
 #![allow(clippy::disallowed_methods, reason = "whoever runs the tests says how many seeds they want")]
 
 use homard_testkit::{
-    laws,
-    simulation::{self, Weather},
-    tell::tell,
+    invariants,
+    simulation::{self, Severity},
+    snapshot::format_snapshot,
 };
 
 /// Default number of seeds.
@@ -23,11 +23,11 @@ fn no_seed_breaks_a_law() {
     };
     let mut broken = Vec::new();
     for seed in seeds {
-        let wrong = match simulation::simulate(seed, Weather::Fair) {
+        let wrong = match simulation::simulate(seed, Severity::Normal) {
             Ok(played) => {
-                let wrong = laws::broken(&played);
+                let wrong = invariants::violations(&played);
                 if number("SIM_SEED").is_some() {
-                    println!("{}\n\n{}", simulation::write(seed, Weather::Fair), tell(&played));
+                    println!("{}\n\n{}", simulation::generate_trace(seed, Severity::Normal), format_snapshot(&played));
                 }
                 wrong
             }

@@ -9,19 +9,19 @@
 use std::collections::BTreeMap;
 
 use homard_agent::{AbortReason, Outcome, RunEvent};
-use homard_store::{RunRow, RunState, Steps, What};
+use homard_store::{RunRow, RunState, RunTimeline, SpanKind};
 use homard_testkit::{
-    Played, laws,
-    simulation::{self, Weather},
-    tell::tell,
+    TraceResult, invariants,
+    simulation::{self, Severity},
+    snapshot::format_snapshot,
 };
 
 /// Default number of scenarios.
 const SEEDS: u64 = 200;
 
 /// Minimum number of checked runs, and of each kind among them.
-const RUNS: usize = 500;
-const OF_EACH: usize = 10;
+const MIN_RUNS: usize = 500;
+const MIN_OF_EACH: usize = 10;
 
 /// What must have happened.
 const KINDS: &[&str] = &[
@@ -64,7 +64,7 @@ impl Tally {
     }
 
     /// Counts what happened in a scenario.
-    fn world(&mut self, played: &Played) {
+    fn world(&mut self, played: &TraceResult) {
         self.count("deaths", played.restarts());
         played.rows().for_each(|row| self.run(row));
         let lives = played.runs().fold(BTreeMap::<_, usize>::new(), |mut lives, (tape, events)| {
@@ -100,33 +100,33 @@ impl Tally {
         self.steps(&ended.steps);
     }
 
-    fn steps(&mut self, steps: &Steps) {
+    fn steps(&mut self, steps: &RunTimeline) {
         for step in steps.all() {
             let what = match &step.what {
-                What::Queued { .. } => "runs that waited in line",
-                What::Model(asked) if asked.error.is_none() => "answers of models",
-                What::Model(_) => "failures of models",
-                What::Retry { .. } => "models asked again after a while",
-                What::Switched { .. } => "models that others stepped in for",
-                What::Compaction { tokens: Some(_), .. } => "conversations made short",
-                What::Compaction { tokens: None, .. } => "conversations not made short",
-                What::Tool { is_error: false, .. } => "tools that answered",
-                What::Tool { is_error: true, .. } => "tools that failed",
-                What::Joined => "messages that joined",
-                What::Placed { .. } => "messages that got another place",
-                What::Busy { .. } => "messages that waited long",
-                What::Summarized { .. } => "summaries of messages",
-                What::Withheld { .. } => "texts that repeated a message of a tool",
-                What::Hook { .. } => "decisions of hooks",
-                What::Down => "times without a process",
-                What::Held => "held",
-                What::Prepared
-                | What::Stored
-                | What::Tools
-                | What::Finished
-                | What::FinalHooks
-                | What::Block
-                | What::More { .. } => continue,
+                SpanKind::Queued { .. } => "runs that waited in line",
+                SpanKind::Model(asked) if asked.error.is_none() => "answers of models",
+                SpanKind::Model(_) => "failures of models",
+                SpanKind::Retry { .. } => "models asked again after a while",
+                SpanKind::Switched { .. } => "models that others stepped in for",
+                SpanKind::Compaction { tokens: Some(_), .. } => "conversations made short",
+                SpanKind::Compaction { tokens: None, .. } => "conversations not made short",
+                SpanKind::Tool { is_error: false, .. } => "tools that answered",
+                SpanKind::Tool { is_error: true, .. } => "tools that failed",
+                SpanKind::Joined => "messages that joined",
+                SpanKind::Placed { .. } => "messages that got another place",
+                SpanKind::Busy { .. } => "messages that waited long",
+                SpanKind::Summarized { .. } => "summaries of messages",
+                SpanKind::Withheld { .. } => "texts that repeated a message of a tool",
+                SpanKind::Hook { .. } => "decisions of hooks",
+                SpanKind::Down => "times without a process",
+                SpanKind::Held => "held",
+                SpanKind::Prepared
+                | SpanKind::Stored
+                | SpanKind::Tools
+                | SpanKind::Finished
+                | SpanKind::FinalHooks
+                | SpanKind::Block
+                | SpanKind::More { .. } => continue,
             };
             self.count(what, 1);
         }
@@ -139,16 +139,16 @@ fn every_moment_of_five_hundred_rough_runs_has_a_name() {
     let seeds = only.map_or(0..number("SOAK_SEEDS").unwrap_or(SEEDS), |seed| seed..seed + 1);
     let (mut tally, mut broken) = (Tally::default(), Vec::new());
     for seed in seeds {
-        let wrong = match simulation::simulate(seed, Weather::Rough) {
+        let wrong = match simulation::simulate(seed, Severity::Rough) {
             Ok(played) => {
                 if only.is_some() {
-                    println!("{}\n\n{}", simulation::write(seed, Weather::Rough), tell(&played));
+                    println!("{}\n\n{}", simulation::generate_trace(seed, Severity::Rough), format_snapshot(&played));
                 }
                 // Counts are lower where the disk failed.
                 if !played.has_bad_disk() {
                     tally.world(&played);
                 }
-                laws::broken(&played)
+                invariants::violations(&played)
             }
             Err(error) => vec![error.to_string()],
         };
@@ -159,7 +159,7 @@ fn every_moment_of_five_hundred_rough_runs_has_a_name() {
     println!("{:#?}", tally.0);
     assert!(broken.is_empty(), "{} worlds broke a law (SOAK_SEED=n tells one):\n{}", broken.len(), broken.join("\n"));
     if only.is_none() {
-        let rare: Vec<_> = KINDS.iter().filter(|kind| tally.of(kind) < OF_EACH).collect();
-        assert!(tally.of("runs") >= RUNS && rare.is_empty(), "too few of {rare:?} in {:#?}", tally.0);
+        let rare: Vec<_> = KINDS.iter().filter(|kind| tally.of(kind) < MIN_OF_EACH).collect();
+        assert!(tally.of("runs") >= MIN_RUNS && rare.is_empty(), "too few of {rare:?} in {:#?}", tally.0);
     }
 }

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_testkit::{Trace, chance::Dice, laws, sweep::Rehearsed, tell::tell};
+use homard_testkit::{Trace, invariants, rng::SeededRng, snapshot::format_snapshot, sweep::RehearsedTrace};
 
 /// Size of the sample in percent.
 const SAMPLE: u64 = 20;
@@ -33,19 +33,19 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
 fn a_death_at_any_commit_breaks_no_law() {
     let whole = std::env::var("SWEEP").is_ok_and(|how| how == "all");
     let seed = std::env::var("SWEEP_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(3);
-    let mut dice = Dice::new(seed);
+    let mut dice = SeededRng::new(seed);
     let (mut count, mut broken) = (0, Vec::new());
     let room = std::env::var("SWEEP_ROOM").unwrap_or_default();
     for path in traces(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(room)) {
         let name = path.display().to_string();
-        let rehearsed = Rehearsed::new(&Trace::read(&name, &fs::read_to_string(&path).unwrap()).unwrap()).unwrap();
+        let rehearsed = RehearsedTrace::new(&Trace::read(&name, &fs::read_to_string(&path).unwrap()).unwrap()).unwrap();
         let drawn = rehearsed.points().into_iter().filter(|_| whole || dice.percent(SAMPLE));
         for point in drawn.collect::<Vec<_>>() {
             count += 1;
             let played = rehearsed.crash(point).unwrap_or_else(|error| panic!("{name} at {point:?}: {error}"));
-            let wrong = laws::broken(&played);
+            let wrong = invariants::violations(&played);
             if !wrong.is_empty() {
-                broken.push(format!("{name} at {point:?}:\n  {}\n\n{}", wrong.join("\n  "), tell(&played)));
+                broken.push(format!("{name} at {point:?}:\n  {}\n\n{}", wrong.join("\n  "), format_snapshot(&played)));
             }
         }
     }

@@ -4,19 +4,19 @@
 
 use std::{fs, path::Path};
 
-use homard_testkit::{Trace, laws, play, tell::tell};
+use homard_testkit::{Trace, invariants, play, snapshot::format_snapshot};
 
 datatest_stable::harness! { { test = case, root = "tests/traces", pattern = r"\.trace$" } }
 
 fn case(path: &Path) -> datatest_stable::Result<()> {
     let trace = Trace::read(&path.display().to_string(), &fs::read_to_string(path)?)?;
     let played = play(&trace)?;
-    let told = tell(&played);
-    let broken = laws::broken(&played);
+    let told = format_snapshot(&played);
+    let broken = invariants::violations(&played);
     if !broken.is_empty() {
         return Err(format!("{}:\n  {}\n\n{told}", path.display(), broken.join("\n  ")).into());
     }
-    assert_eq!(told, tell(&play(&trace)?), "{} went another way the second time", path.display());
+    assert_eq!(told, format_snapshot(&play(&trace)?), "{} went another way the second time", path.display());
 
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok()).ok_or("the trace is in no folder")?;
     let name = path.file_stem().and_then(|name| name.to_str()).ok_or("the trace has no name")?;

@@ -9,23 +9,23 @@ use std::{fs, io::Write, path::Path};
 
 use homard_agent::{
     RunEvent,
-    command::{self, Command, Inline, Order, Triggers, queue::Overrides},
+    command::{self, Command, InlineQueue, QueueCommand, Triggers, queue::QueueOverrides},
 };
 use homard_model::{ErrorKind, classify::classify};
 use homard_proto::{AgentId, CallId, Route, SessionKey, message::Message, transcript::Kind};
 use homard_reply::{
-    chunk::{Bounds, Chunker, Prefer},
+    chunk::{ChunkBounds, Chunker, CutPreference},
     failure, heartbeat,
+    parse_stream::{self, MessageParser, ParseRules},
     payload::ReplyTo,
-    sent::Sent,
+    sent::SentTexts,
     silent,
-    spoken::{self, Rules, Spoken},
 };
-use homard_testkit::{Played, Trace, play};
+use homard_testkit::{Trace, TraceResult, play};
 use serde_json::{Value, json};
 
 /// The test for each group: one of this file, or one below `crates/`.
-const HELD: [(&str, &str); 20] = [
+const GROUP_TESTS: [(&str, &str); 20] = [
     ("chunker", "testkit/tests/vectors.rs::chunker"),
     ("silent", "testkit/tests/vectors.rs::silence"),
     ("heartbeat", "testkit/tests/vectors.rs::heartbeats"),
@@ -55,9 +55,9 @@ const HELD: [(&str, &str); 20] = [
 fn every_group_is_held_by_a_test_that_is_there() {
     let vectors = golden();
     let groups: Vec<_> = vectors.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(groups, HELD.map(|(group, _)| group));
+    assert_eq!(groups, GROUP_TESTS.map(|(group, _)| group));
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for (group, test) in HELD {
+    for (group, test) in GROUP_TESTS {
         let (path, function) = test.split_once("::").unwrap_or((test, ""));
         let text = fs::read_to_string(crates.join(path)).unwrap();
         assert!(function.is_empty() || text.contains(&format!("fn {function}(")), "{group}: {test}");
@@ -123,11 +123,11 @@ fn chunker(group: &Value) {
     for vector in list(group) {
         let size = |name: &str| usize::try_from(vector["cfg"][name].as_u64().unwrap()).unwrap();
         let prefer = match word(&vector["cfg"]["breakPreference"]) {
-            "newline" => Prefer::Newline,
-            "sentence" => Prefer::Sentence,
-            _ => Prefer::Paragraph,
+            "newline" => CutPreference::Newline,
+            "sentence" => CutPreference::Sentence,
+            _ => CutPreference::Paragraph,
         };
-        let mut chunker = Chunker::new(Bounds { min: size("minChars"), max: size("maxChars"), prefer });
+        let mut chunker = Chunker::new(ChunkBounds { min: size("minChars"), max: size("maxChars"), prefer });
         let mut blocks = Vec::new();
         for part in words(&vector["parts"]) {
             if vector["opts"]["stream"] == true {
@@ -173,12 +173,12 @@ fn heartbeats(group: &Value) {
             "HEARTBEAT_OK xxxxxxx…(313)" => format!("HEARTBEAT_OK {}", "x".repeat(300)),
             text => text.to_owned(),
         };
-        let said = spoken::read(&text, Rules::default());
+        let said = parse_stream::parse_message(&text, ParseRules::default());
         let is_stripped = said.found.is_heartbeat;
         let left = match word(&vector["mode"]) {
-            "heartbeat" => match heartbeat::answer(said, 300) {
-                heartbeat::Answer::Words(text) => text,
-                heartbeat::Answer::Empty | heartbeat::Answer::Nothing => String::new(),
+            "heartbeat" => match heartbeat::parse_reply(said, 300) {
+                heartbeat::HeartbeatReply::Content(text) => text,
+                heartbeat::HeartbeatReply::Empty | heartbeat::HeartbeatReply::Nothing => String::new(),
             },
             _ => said.text,
         };
@@ -196,7 +196,7 @@ fn heartbeats(group: &Value) {
 fn directives(group: &Value) {
     for vector in list(group) {
         let (text, out) = (word(&vector[0]), &vector[1]);
-        let said = spoken::read(text, Rules::default());
+        let said = parse_stream::parse_message(text, ParseRules::default());
         let expected = match text {
             // FIX: code keeps its indentation.
             "[[reply_to_current]] code:\n    indented\n\n  two" => "code:\n    indented\n\n  two",
@@ -220,8 +220,8 @@ fn owned(texts: &[&str]) -> Vec<String> {
 
 fn streams(group: &Value) {
     for vector in list(group) {
-        let mut spoken = Spoken::new(Rules::default());
-        let mut shown: Vec<_> = words(&vector["in"]).into_iter().map(|delta| spoken.hear(delta).text).collect();
+        let mut spoken = MessageParser::new(ParseRules::default());
+        let mut shown: Vec<_> = words(&vector["in"]).into_iter().map(|delta| spoken.push(delta).text).collect();
         shown.push(spoken.finish().text);
         let out = vector["out"].as_array().unwrap();
         let expected: Vec<_> = out.iter().map(|out| out["text"].as_str().unwrap_or_default()).collect();
@@ -238,7 +238,7 @@ fn streams(group: &Value) {
 
 fn media(group: &Value) {
     for vector in list(group) {
-        let said = spoken::read(word(&vector[0]), Rules::default());
+        let said = parse_stream::parse_message(word(&vector[0]), ParseRules::default());
         let expected = match word(&vector[2]) {
             // FIX: only the line itself is removed.
             "text\n indented\nend" => "text\n\n\n  indented\n\nend",
@@ -258,7 +258,7 @@ fn repetitions(group: &Value) {
         };
         // The normalization is observable by which texts count as the same.
         for (sent, expected) in [(&vector["b"], is_repetition), (&vector["na"], true)] {
-            let (mut all, call) = (Sent::default(), CallId::parse("c").unwrap());
+            let (mut all, call) = (SentTexts::default(), CallId::parse("c").unwrap());
             let arguments = json!({"action": "send", "channel": "slack", "target": "C1", "message": sent});
             all.begin(&call, "message", &arguments, &Route::new(Some("slack"), Some("C1"), None, None));
             all.end(&call, false);
@@ -268,7 +268,7 @@ fn repetitions(group: &Value) {
 }
 
 /// Returns the last message of each model request.
-fn prompts(played: &Played) -> Vec<String> {
+fn prompts(played: &TraceResult) -> Vec<String> {
     let asked = played.asked().iter().map(|seen| &**seen.request.messages.last().unwrap());
     asked
         .map(|message| match message {
@@ -316,7 +316,7 @@ fn queue_directives(group: &Value) {
     for vector in list(group) {
         let (text, out) = (word(&vector[0]), &vector[1]);
         let parsed = command::parse(text, &Triggers::default());
-        let wish = |overrides: &Overrides| {
+        let wish = |overrides: &QueueOverrides| {
             let mut wish = json!({"cleaned": parsed.text});
             let fields = [
                 ("queueMode", overrides.mode.map(|mode| json!(mode.name()))),
@@ -328,10 +328,12 @@ fn queue_directives(group: &Value) {
             wish
         };
         let found = match (&parsed.command, &parsed.inline) {
-            (Some(Command::Queue(Order::Show)), _) => json!({"cleaned": parsed.text}),
-            (Some(Command::Queue(Order::Set(overrides))), _) | (None, Inline::Set(overrides)) => wish(overrides),
-            (None, Inline::Reset) => json!({"cleaned": parsed.text, "queueReset": true}),
-            (Some(Command::Queue(Order::Wrong(mistakes))), _) => json!(mistakes.len()),
+            (Some(Command::Queue(QueueCommand::Show)), _) => json!({"cleaned": parsed.text}),
+            (Some(Command::Queue(QueueCommand::Set(overrides))), _) | (None, InlineQueue::Set(overrides)) => {
+                wish(overrides)
+            }
+            (None, InlineQueue::Reset) => json!({"cleaned": parsed.text, "queueReset": true}),
+            (Some(Command::Queue(QueueCommand::Invalid(mistakes))), _) => json!(mistakes.len()),
             other => panic!("{other:?}"),
         };
         let mut expected = json!({});
@@ -418,7 +420,7 @@ fn errors(group: &Value) {
 }
 
 /// Returns the roles of the session's messages in order, with tool results.
-fn roles(played: &Played) -> Vec<String> {
+fn roles(played: &TraceResult) -> Vec<String> {
     let entries = played.sessions().iter().flat_map(|(_, session)| &session.entries);
     let said = entries.filter_map(|entry| match &entry.kind {
         Kind::Message(said) => Some(match &said.message {
@@ -434,7 +436,7 @@ fn roles(played: &Played) -> Vec<String> {
 
 fn runs(group: &Value) {
     let played = |text: &str| play(&Trace::read("here", text).unwrap()).unwrap();
-    let ended = |played: &Played| {
+    let ended = |played: &TraceResult| {
         let ends =
             played.runs().flat_map(|(_, events)| events).filter(|event| matches!(event.kind, RunEvent::Ended(_)));
         ends.count()

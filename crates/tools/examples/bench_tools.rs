@@ -18,12 +18,12 @@ use std::{
 
 use homard_agent::{
     secrets::Secrets,
-    tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
+    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables},
 };
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use homard_tools::{
     ExecSettings, all, all_with,
-    sandbox::{Mode, Tier},
+    sandbox::{AccessMode, Tier},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -32,14 +32,15 @@ use tokio_util::sync::CancellationToken;
 /// Number of rounds per way to run a command.
 const COMMANDS: usize = 100;
 /// Number of redaction rounds.
-const CLEARINGS: usize = 100;
+const REDACTIONS: usize = 100;
 /// Length of that text, and number of secrets.
 const TEXT: usize = 1 << 20;
 const SECRETS: usize = 200;
 /// Number of rounds per search.
 const SEARCHES: usize = 15;
 /// Patterns, and whether the search is case-sensitive. None has enough matches to stop `grep` early.
-const WORDS: [(&str, bool); 3] = [("needle_in_a_haystack", true), (r"straw_\d+\(needle", true), ("NEEDLE_IN_A", false)];
+const PATTERNS: [(&str, bool); 3] =
+    [("needle_in_a_haystack", true), (r"straw_\d+\(needle", true), ("NEEDLE_IN_A", false)];
 /// File name patterns.
 const NAMES: [&str; 2] = ["*.toml", "part_1[0-4]"];
 /// `PATH` of commands.
@@ -65,7 +66,7 @@ async fn exec(helper: &Path) {
         change(&mut settings);
         tool(all_with(settings), "exec")
     };
-    let mut ways = vec![("bare", with(&|settings| settings.sandbox.mode = Mode::Full))];
+    let mut ways = vec![("bare", with(&|settings| settings.sandbox.mode = AccessMode::Full))];
     let tier_a = Tier::detect(Some(helper), PATH);
     if matches!(tier_a, Tier::A { .. }) {
         ways.push(("tier A", with(&|settings| settings.tier = Some(tier_a.clone()))));
@@ -93,7 +94,7 @@ async fn exec(helper: &Path) {
         }
     }
     let names = ways.iter().map(|(name, _)| *name).chain(["sh -c true"]);
-    tell("exec", names.zip(times));
+    print_times("exec", names.zip(times));
 }
 
 /// Benchmarks redaction of build output in which a few lines contain secrets.
@@ -107,7 +108,7 @@ fn secrets() {
     let mut text: String = (0..TEXT / 40).map(line).collect();
     text.truncate(TEXT);
     let mut times = [Vec::new(), Vec::new()];
-    for round in 0..=CLEARINGS {
+    for round in 0..=REDACTIONS {
         for turn in 0..2 {
             let who = (round + turn) % 2;
             let begun = Instant::now();
@@ -116,13 +117,13 @@ fn secrets() {
             assert_ne!(length, text.len());
         }
     }
-    tell("secrets, 200 in 1 MiB", ["ours", "JSON"].into_iter().zip(times));
+    print_times("secrets, 200 in 1 MiB", ["ours", "JSON"].into_iter().zip(times));
 }
 
 /// Benchmarks searches against ripgrep and fd.
 async fn search(folder: &Path, rg: &str, fd: &str) {
     let grep = tool(all(Vec::new()), "grep");
-    for (pattern, case_matters) in WORDS {
+    for (pattern, case_matters) in PATTERNS {
         let case = if case_matters { "--case-sensitive" } else { "--ignore-case" };
         let theirs = [
             "--no-config --hidden --no-heading --with-filename --line-number --color never",
@@ -171,7 +172,7 @@ async fn compare(what: &str, folder: &Path, ours: (&Arc<dyn Tool>, &Value), thei
     }
     let program = PathBuf::from(theirs.0);
     let program = program.file_name().unwrap().to_string_lossy();
-    tell(what, ["ours", &program].into_iter().zip(times));
+    print_times(what, ["ours", &program].into_iter().zip(times));
 }
 
 /// Returns the file and line number of a result line.
@@ -192,16 +193,16 @@ async fn call(tool: &Arc<dyn Tool>, workdir: &Path, arguments: Value) -> ToolRes
         workdir: workdir.to_owned(),
         sandbox: None,
         cancel: CancellationToken::new(),
-        progress: Progress::silent(),
+        progress: ProgressSender::silent(),
         slot: Lender::default(),
         variables: Variables::default(),
-        origin: Origin::default(),
+        origin: RunOrigin::default(),
         hub: None,
     };
     tool.call(cx, arguments).await
 }
 
-fn tell<'a>(what: &str, times: impl Iterator<Item = (&'a str, Vec<Duration>)>) {
+fn print_times<'a>(what: &str, times: impl Iterator<Item = (&'a str, Vec<Duration>)>) {
     // The first round warmed up and detected the sandbox tier.
     let micros = |times: Vec<Duration>| times[1..].iter().map(|time| time.as_secs_f64() * 1e6).collect::<Vec<_>>();
     let took: serde_json::Map<_, _> = times.map(|(who, times)| (who.to_owned(), json!(micros(times)))).collect();

@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 
 use crate::{
     Error, FileAccess,
-    beneath::Beneath,
-    file_access::{Call, Change},
+    atomic_file::{AtomicFile, StagedFile},
+    file_access::{FileCall, FileChange},
+    path_guard::PathGuard,
     sandbox::Watches,
-    target::{Staged, Target},
-    text::Text,
+    text::TextFile,
 };
-use fit::Unfit;
-use parse::{Hunk, Malformed, Step, parse};
+use fit::UnmatchedHunk;
+use parse::{Hunk, PatchOp, PatchSyntaxError, parse};
 
 /// Applies a patch to files.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ pub struct ApplyPatch {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Arguments {
+pub(crate) struct Args {
     input: String,
 }
 
@@ -76,104 +76,100 @@ impl Tool for ApplyPatch {
 }
 
 /// Applies the patch in `input`. Blocks.
-pub(crate) fn apply_patch(
-    files: &FileAccess,
-    call: &Call,
-    Arguments { input }: Arguments,
-) -> Result<ToolResult, Error> {
-    let steps = parse(&input).map_err(|Malformed { line, what }| Error::Malformed { line, what })?;
+pub(crate) fn apply_patch(files: &FileAccess, call: &FileCall, Args { input }: Args) -> Result<ToolResult, Error> {
+    let steps = parse(&input).map_err(|PatchSyntaxError { line, message: what }| Error::Malformed { line, what })?;
     if steps.is_empty() {
         return Err(Error::EmptyPatch);
     }
     let mut beneath = files.open(&call.workdir)?;
-    let mut plan = Plan { call, beneath: &beneath, files: BTreeMap::new(), summary: Summary::default() };
+    let mut plan = PatchPlan { call, beneath: &beneath, files: BTreeMap::new(), summary: PatchSummary::default() };
     for step in steps {
-        plan.take(step)?;
+        plan.apply_step(step)?;
     }
-    let Plan { files: planned, summary, .. } = plan;
-    let changes: Vec<_> = planned.values().filter_map(Planned::change).collect();
+    let PatchPlan { files: planned, summary, .. } = plan;
+    let changes: Vec<_> = planned.values().filter_map(PlannedFile::change).collect();
     files.permit(&mut beneath, "apply_patch", &changes, call)?;
-    Plan { call, beneath: &beneath, files: planned, summary }.carry_out(&files.watches)
+    PatchPlan { call, beneath: &beneath, files: planned, summary }.execute(&files.watches)
 }
 
 /// Planned changes of a patch, keyed by path.
-struct Plan<'a> {
-    call: &'a Call,
-    beneath: &'a Beneath,
-    files: BTreeMap<PathBuf, Planned>,
-    summary: Summary,
+struct PatchPlan<'a> {
+    call: &'a FileCall,
+    beneath: &'a PathGuard,
+    files: BTreeMap<PathBuf, PlannedFile>,
+    summary: PatchSummary,
 }
 
 /// State of one path before and after the patch.
-struct Planned {
+struct PlannedFile {
     path: String,
-    was_there: bool,
+    existed: bool,
     mode: Option<Mode>,
     identity: Option<(u64, u64)>,
-    becomes: Becomes,
+    new_content: NewContent,
 }
 
-enum Becomes {
+enum NewContent {
     /// Unchanged.
-    Same,
+    Unchanged,
     /// Has this content.
     Text(String),
     /// Does not exist.
-    Gone,
+    Removed,
 }
 
 /// Affected paths, for the tool result's structured details.
 #[derive(Default, Serialize)]
-struct Summary {
+struct PatchSummary {
     added: Vec<String>,
     modified: Vec<String>,
     deleted: Vec<String>,
 }
 
-impl Planned {
+impl PlannedFile {
     /// Returns the change to write, if any.
-    fn change(&self) -> Option<Change<'_>> {
-        match &self.becomes {
-            Becomes::Text(text) => Some((&self.path, Some(text.as_str()))),
-            Becomes::Gone => Some((&self.path, None)),
-            Becomes::Same => None,
+    fn change(&self) -> Option<FileChange<'_>> {
+        match &self.new_content {
+            NewContent::Text(text) => Some((&self.path, Some(text.as_str()))),
+            NewContent::Removed => Some((&self.path, None)),
+            NewContent::Unchanged => None,
         }
     }
 
-    fn is_there(&self) -> bool {
-        match self.becomes {
-            Becomes::Same => self.was_there,
-            Becomes::Text(_) => true,
-            Becomes::Gone => false,
+    fn exists(&self) -> bool {
+        match self.new_content {
+            NewContent::Unchanged => self.existed,
+            NewContent::Text(_) => true,
+            NewContent::Removed => false,
         }
     }
 }
 
-impl Plan<'_> {
-    fn take(&mut self, step: Step) -> Result<(), Error> {
+impl PatchPlan<'_> {
+    fn apply_step(&mut self, step: PatchOp) -> Result<(), Error> {
         match step {
-            Step::Add { path, content } => {
+            PatchOp::Add { path, content } => {
                 self.create(&path, content, None)?;
                 note(&mut self.summary.added, path);
             }
-            Step::Delete { path } => {
-                let file = self.look(&path)?;
-                if !file.is_there() {
+            PatchOp::Delete { path } => {
+                let file = self.planned_file(&path)?;
+                if !file.exists() {
                     return Err(self.missing(path));
                 }
-                file.becomes = Becomes::Gone;
+                file.new_content = NewContent::Removed;
                 note(&mut self.summary.deleted, path);
             }
-            Step::Update { path, to, hunks } => {
+            PatchOp::Update { path, to, hunks } => {
                 let text = self.updated(&path, &hunks)?;
-                let file = self.look(&path)?;
-                match to.filter(|to| clean(to) != clean(&path)) {
+                let file = self.planned_file(&path)?;
+                match to.filter(|to| normalize(to) != normalize(&path)) {
                     None => {
-                        file.becomes = Becomes::Text(text);
+                        file.new_content = NewContent::Text(text);
                         note(&mut self.summary.modified, path);
                     }
                     Some(to) => {
-                        file.becomes = Becomes::Gone;
+                        file.new_content = NewContent::Removed;
                         let mode = file.mode;
                         self.create(&to, text, mode)?;
                         note(&mut self.summary.modified, to);
@@ -185,46 +181,46 @@ impl Plan<'_> {
     }
 
     fn create(&mut self, path: &str, content: String, mode: Option<Mode>) -> Result<(), Error> {
-        let file = self.look(path)?;
-        if file.is_there() {
+        let file = self.planned_file(path)?;
+        if file.exists() {
             return Err(Error::Exists { path: path.to_owned() });
         }
-        file.becomes = Becomes::Text(content);
+        file.new_content = NewContent::Text(content);
         file.mode = file.mode.or(mode);
         Ok(())
     }
 
     /// Returns the content of a file after some hunks have been applied to it.
     fn updated(&mut self, path: &str, hunks: &[Hunk]) -> Result<String, Error> {
-        let file = self.look(path)?;
-        let before = match &mut file.becomes {
-            Becomes::Text(text) => std::mem::take(text),
-            Becomes::Gone => return Err(self.missing(path.to_owned())),
-            Becomes::Same => {
-                let Text { content, identity } = Text::load(self.beneath, path, &self.call.cancel)?;
+        let file = self.planned_file(path)?;
+        let before = match &mut file.new_content {
+            NewContent::Text(text) => std::mem::take(text),
+            NewContent::Removed => return Err(self.missing(path.to_owned())),
+            NewContent::Unchanged => {
+                let TextFile { content, identity } = TextFile::load(self.beneath, path, &self.call.cancel)?;
                 // The same file under another path would be read in its old state, and one of the two changes would be
                 // lost.
                 if self.files.values().any(|other| other.identity == Some(identity)) {
-                    return Err(Error::Twice { path: path.to_owned() });
+                    return Err(Error::DuplicateFile { path: path.to_owned() });
                 }
-                self.look(path)?.identity = Some(identity);
+                self.planned_file(path)?.identity = Some(identity);
                 content
             }
         };
-        fit::apply(&before, hunks).map_err(|Unfit(lines)| Error::Unfit { path: path.to_owned(), lines })
+        fit::apply(&before, hunks).map_err(|UnmatchedHunk(lines)| Error::HunkNotFound { path: path.to_owned(), lines })
     }
 
     /// Returns the planned state of a path. The path is checked the first time it is named.
-    fn look(&mut self, path: &str) -> Result<&mut Planned, Error> {
-        let key = clean(path.strip_prefix(&format!("{}/", self.call.workdir.display())).unwrap_or(path));
+    fn planned_file(&mut self, path: &str) -> Result<&mut PlannedFile, Error> {
+        let key = normalize(path.strip_prefix(&format!("{}/", self.call.workdir.display())).unwrap_or(path));
         if !self.files.contains_key(&key) {
-            let mode = Target::check(self.beneath, path)?;
-            let planned = Planned {
+            let mode = AtomicFile::check(self.beneath, path)?;
+            let planned = PlannedFile {
                 path: path.to_owned(),
-                was_there: mode.is_some(),
+                existed: mode.is_some(),
                 mode,
                 identity: None,
-                becomes: Becomes::Same,
+                new_content: NewContent::Unchanged,
             };
             self.files.insert(key.clone(), planned);
         }
@@ -236,11 +232,12 @@ impl Plan<'_> {
         self.beneath.file(&path).err().unwrap_or(Error::Missing { path })
     }
 
-    fn carry_out(self, watches: &Watches) -> Result<ToolResult, Error> {
+    fn execute(self, watches: &Watches) -> Result<ToolResult, Error> {
         for (key, file) in &self.files {
-            let is_text =
-                |above: &Path| self.files.get(above).is_some_and(|above| matches!(above.becomes, Becomes::Text(_)));
-            if file.is_there() && key.ancestors().skip(1).any(is_text) {
+            let is_text = |above: &Path| {
+                self.files.get(above).is_some_and(|above| matches!(above.new_content, NewContent::Text(_)))
+            };
+            if file.exists() && key.ancestors().skip(1).any(is_text) {
                 return Err(Error::NotDirectory { path: file.path.clone() });
             }
         }
@@ -249,31 +246,31 @@ impl Plan<'_> {
         }
         let own = self.files.iter().filter_map(|(path, file)| Some((path.clone(), file.change()?.1)));
         watches.own(&self.call.workdir, &own.collect::<Vec<_>>(), || self.change())?;
-        Ok(self.summary.tell())
+        Ok(self.summary.to_result())
     }
 
     fn change(&self) -> Result<(), Error> {
         let (mut written, mut removed) = (Vec::new(), Vec::new());
         for file in self.files.values() {
-            match &file.becomes {
-                Becomes::Text(text) => written.push((Target::find(self.beneath, &file.path)?, text, file.mode)),
-                Becomes::Gone if file.was_there => removed.push(Target::find(self.beneath, &file.path)?),
-                Becomes::Gone | Becomes::Same => {}
+            match &file.new_content {
+                NewContent::Text(text) => written.push((AtomicFile::find(self.beneath, &file.path)?, text, file.mode)),
+                NewContent::Removed if file.existed => removed.push(AtomicFile::find(self.beneath, &file.path)?),
+                NewContent::Removed | NewContent::Unchanged => {}
             }
         }
         let staged: Result<Vec<_>, Error> =
             written.iter().map(|(target, text, mode)| target.stage(text.as_bytes(), *mode)).collect();
         // Only renames and removals remain from here on; all new content is already on disk.
-        let puts = staged?.into_iter().map(Staged::put);
-        for (changed, done) in puts.chain(removed.iter().map(Target::remove)).enumerate() {
-            done.map_err(|error| Error::Partly { changed, error: Box::new(error) })?;
+        let puts = staged?.into_iter().map(StagedFile::commit);
+        for (changed, done) in puts.chain(removed.iter().map(AtomicFile::remove)).enumerate() {
+            done.map_err(|error| Error::PartlyApplied { changed, error: Box::new(error) })?;
         }
         Ok(())
     }
 }
 
-impl Summary {
-    fn tell(&self) -> ToolResult {
+impl PatchSummary {
+    fn to_result(&self) -> ToolResult {
         let mut text = "Success. Updated the following files:".to_owned();
         for (letter, paths) in [('A', &self.added), ('M', &self.modified), ('D', &self.deleted)] {
             for path in paths {
@@ -290,7 +287,7 @@ fn note(paths: &mut Vec<String>, path: String) {
     }
 }
 
-/// Normalizes a path for comparison only; [`Beneath`] enforces confinement.
-fn clean(path: &str) -> PathBuf {
+/// Normalizes a path for comparison only; [`PathGuard`] enforces confinement.
+fn normalize(path: &str) -> PathBuf {
     Path::new(path).components().filter(|component| *component != Component::CurDir).collect()
 }

@@ -14,50 +14,50 @@ use homard_workspace::LoadGate;
 
 use crate::{
     Error,
-    job::{Job, Outcome},
+    job::{CommandJob, CommandOutcome},
     process_tool::label,
     sandbox::Watches,
 };
 
 /// Maximum number of running background commands per session.
-const MOST: usize = 32;
+const MAX_RUNNING: usize = 32;
 
 /// Maximum number of finished commands kept per session.
-const MOST_OVER: usize = 32;
+const MAX_FINISHED: usize = 32;
 
 /// Maximum length of the output tail in the report of a finished command.
-const LAST_WORDS: usize = 400;
+const REPORT_TAIL_BYTES: usize = 400;
 
 /// Words that names of commands are made of: easy to say for people and hard to confuse for models.
-const HOW: [&str; 16] = [
+const ADJECTIVES: [&str; 16] = [
     "amber", "brisk", "calm", "deep", "eager", "faint", "gold", "hazy", "iron", "jade", "keen", "lucid", "mild",
     "neat", "oak", "pale",
 ];
-const WHAT: [&str; 16] = [
+const NOUNS: [&str; 16] = [
     "reef", "tide", "cove", "kelp", "crab", "dune", "gull", "wave", "pearl", "shoal", "coral", "foam", "pier", "sand",
     "shell", "surf",
 ];
 
 /// Registry of background commands. Clones share it; when the last clone is dropped, all commands are killed.
 #[derive(Debug, Clone, Default)]
-pub struct Background(Arc<Shelves>);
+pub struct BackgroundCommands(Arc<BackgroundInner>);
 
 #[derive(Default)]
-struct Shelves {
-    shelves: Mutex<HashMap<SessionKey, Shelf>>,
+struct BackgroundInner {
+    sessions: Mutex<HashMap<SessionKey, SessionCommands>>,
     watches: Watches,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct SessionCommands {
     /// Number of commands ever started; determines the next name.
     count: usize,
-    jobs: BTreeMap<String, Arc<Job>>,
+    jobs: BTreeMap<String, Arc<CommandJob>>,
 }
 
 /// Reports the start and the end of a background command to the hub.
 #[derive(Debug, Clone)]
-pub(crate) struct Reporter {
+pub(crate) struct CommandReporter {
     pub(crate) hub: Hub,
     /// Principal, route and working directory of the run that started the command.
     pub(crate) origin: CommandOrigin,
@@ -65,11 +65,11 @@ pub(crate) struct Reporter {
     pub(crate) wakes: bool,
 }
 
-impl Reporter {
+impl CommandReporter {
     /// Waits for a command to finish and reports it.
-    fn follow(self, session: SessionKey, id: String, job: Arc<Job>) {
+    fn follow(self, session: SessionKey, id: String, job: Arc<CommandJob>) {
         task::spawn("command in the background", async move {
-            let outcome = job.over().await;
+            let outcome = job.finished().await;
             // A command that was stopped on purpose needs no report.
             if outcome.stopped == Some("cancel") {
                 self.hub.command_settled(&session, &id).await;
@@ -81,38 +81,38 @@ impl Reporter {
 }
 
 /// Formats the report of a finished command for its session.
-fn report(id: &str, job: &Job, outcome: &Outcome) -> String {
-    let how = outcome.trouble.as_deref().unwrap_or("Command is done");
-    let tail = job.tail(LAST_WORDS);
+fn report(id: &str, job: &CommandJob, outcome: &CommandOutcome) -> String {
+    let how = outcome.error.as_deref().unwrap_or("Command is done");
+    let tail = job.tail(REPORT_TAIL_BYTES);
     let tail = if tail.is_empty() { String::new() } else { format!(": {tail}") };
     let notes: String = outcome.notes.iter().map(|note| format!("\n\n{note}")).collect();
     format!("{how} (session {id}, {}){tail}{notes}", label(&job.command))
 }
 
-impl Background {
+impl BackgroundCommands {
     /// Kills and removes all commands of a session that is deleted or reset.
-    pub async fn end(&self, session: &SessionKey) {
+    pub async fn kill_session(&self, session: &SessionKey) {
         let shelf = self.lock().remove(session);
         for job in shelf.into_iter().flat_map(|shelf| shelf.jobs.into_values()) {
             job.stop();
-            job.over().await;
+            job.finished().await;
         }
     }
 
     /// Kills all commands when the process shuts down.
-    pub async fn end_all(&self) {
+    pub async fn kill_all(&self) {
         let jobs: Vec<_> = self.lock().drain().flat_map(|(_, shelf)| shelf.jobs.into_values()).collect();
         for job in &jobs {
             job.stop();
         }
         for job in &jobs {
-            job.over().await;
+            job.finished().await;
         }
     }
 
     /// Returns the number of running commands of a session.
     pub fn count(&self, session: &SessionKey) -> usize {
-        self.lock().get(session).map_or(0, Shelf::at_work)
+        self.lock().get(session).map_or(0, SessionCommands::running)
     }
 
     /// Returns the gate that decides which files may be loaded from workspaces in which commands run.
@@ -133,11 +133,16 @@ impl Background {
 
     /// Fails if the session has reached its limit of background commands.
     pub(crate) fn check(&self, session: &SessionKey) -> Result<(), Error> {
-        if self.count(session) < MOST { Ok(()) } else { Err(Error::TooMany(MOST)) }
+        if self.count(session) < MAX_RUNNING { Ok(()) } else { Err(Error::TooMany(MAX_RUNNING)) }
     }
 
     /// Registers a command and returns its name. Its record is on disk when this returns.
-    pub(crate) async fn add(&self, session: &SessionKey, job: Arc<Job>, reporter: Option<Reporter>) -> String {
+    pub(crate) async fn add(
+        &self,
+        session: &SessionKey,
+        job: Arc<CommandJob>,
+        reporter: Option<CommandReporter>,
+    ) -> String {
         let id = {
             let mut shelves = self.lock();
             let shelf = shelves.entry(session.clone()).or_default();
@@ -156,12 +161,12 @@ impl Background {
     }
 
     /// Returns a command of a session by its name.
-    pub(crate) fn find(&self, session: &SessionKey, id: &str) -> Option<Arc<Job>> {
+    pub(crate) fn find(&self, session: &SessionKey, id: &str) -> Option<Arc<CommandJob>> {
         self.lock().get(session)?.jobs.get(id).cloned()
     }
 
     /// Returns all commands of a session, the newest last.
-    pub(crate) fn list(&self, session: &SessionKey) -> Vec<(String, Arc<Job>)> {
+    pub(crate) fn list(&self, session: &SessionKey) -> Vec<(String, Arc<CommandJob>)> {
         let shelves = self.lock();
         let jobs = shelves.get(session).into_iter().flat_map(|shelf| shelf.jobs.clone());
         let mut jobs: Vec<_> = jobs.collect();
@@ -177,46 +182,49 @@ impl Background {
     }
 
     /// Removes commands that finished more than `keep` ago, and the oldest finished ones beyond the limit per session.
-    pub(crate) fn tidy(&self, keep: Duration) {
+    pub(crate) fn evict(&self, keep: Duration) {
         for shelf in self.lock().values_mut() {
-            shelf.jobs.retain(|_, job| job.ended().is_none_or(|outcome| outcome.ended.elapsed() < keep));
-            let mut over: Vec<_> =
-                shelf.jobs.iter().filter_map(|(id, job)| Some((job.ended()?.ended, id.clone()))).collect();
+            shelf.jobs.retain(|_, job| job.outcome_if_finished().is_none_or(|outcome| outcome.ended.elapsed() < keep));
+            let mut over: Vec<_> = shelf
+                .jobs
+                .iter()
+                .filter_map(|(id, job)| Some((job.outcome_if_finished()?.ended, id.clone())))
+                .collect();
             over.sort();
-            for (_, id) in over.iter().rev().skip(MOST_OVER) {
+            for (_, id) in over.iter().rev().skip(MAX_FINISHED) {
                 shelf.jobs.remove(id);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Shelf>> {
-        self.0.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, SessionCommands>> {
+        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shelf {
-    fn at_work(&self) -> usize {
-        self.jobs.values().filter(|job| job.ended().is_none()).count()
+impl SessionCommands {
+    fn running(&self) -> usize {
+        self.jobs.values().filter(|job| job.outcome_if_finished().is_none()).count()
     }
 }
 
-impl Drop for Shelves {
+impl Drop for BackgroundInner {
     fn drop(&mut self) {
-        let shelves = self.shelves.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let shelves = self.sessions.get_mut().unwrap_or_else(PoisonError::into_inner);
         for job in shelves.values().flat_map(|shelf| shelf.jobs.values()) {
             job.stop();
         }
     }
 }
 
-impl fmt::Debug for Shelves {
+impl fmt::Debug for BackgroundInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelves").finish_non_exhaustive()
+        f.debug_struct("BackgroundInner").finish_non_exhaustive()
     }
 }
 
 /// Returns the name of the `n`th command of a session, counted from 0.
 fn name(n: usize) -> String {
-    let words = format!("{}-{}", HOW[n % 16], WHAT[n / 16 % 16]);
+    let words = format!("{}-{}", ADJECTIVES[n % 16], NOUNS[n / 16 % 16]);
     if n < 256 { words } else { format!("{words}-{}", n / 256 + 1) }
 }

@@ -1,6 +1,6 @@
 //! The `edit` tool: replaces pieces of a text file.
 
-mod place;
+mod locate;
 
 use std::{ops::Range, time::Duration};
 
@@ -11,22 +11,23 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use crate::{
-    Error, FileAccess, either,
-    file_access::Call,
-    likeness::nearest,
-    target::Target,
-    text::{Text, line_break, with_plain_breaks},
+    Error, FileAccess,
+    atomic_file::AtomicFile,
+    either,
+    file_access::FileCall,
+    similarity::nearest,
+    text::{TextFile, line_break, to_lf},
 };
-use place::{Miss, Place, place};
+use locate::{NoMatch, TextMatch, locate};
 
 /// Maximum number of lines compared to suggest a similar one.
-const LINES: usize = 20_000;
+const MAX_COMPARED_LINES: usize = 20_000;
 
 /// Maximum length of a suggested line, in characters.
-const SHOWN: usize = 200;
+const MAX_HINT_CHARS: usize = 200;
 
 /// Time limit for minimizing a diff; after that it is correct, but possibly larger than necessary.
-const DIFF: Duration = Duration::from_secs(1);
+const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Replaces pieces of a text file.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +36,7 @@ pub struct Edit {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Arguments {
+pub(crate) struct Args {
     path: Option<String>,
     file_path: Option<String>,
     #[serde(rename = "oldText", alias = "old_string")]
@@ -43,11 +44,11 @@ pub(crate) struct Arguments {
     #[serde(rename = "newText", alias = "new_string")]
     new: Option<String>,
     #[serde(default)]
-    edits: Vec<Change>,
+    edits: Vec<Replacement>,
 }
 
 #[derive(Deserialize)]
-struct Change {
+struct Replacement {
     #[serde(rename = "oldText")]
     old: String,
     #[serde(rename = "newText")]
@@ -67,23 +68,23 @@ impl Tool for Edit {
             "type": "object",
             "required": ["oldText", "newText"],
             "properties": {
-                "oldText": {"type": "string", "description": "What is there now"},
-                "newText": {"type": "string", "description": "What will be there"},
+                "oldText": {"type": "string", "description": "Text to replace, exactly as in the file"},
+                "newText": {"type": "string", "description": "Replacement text"},
             },
         });
         ToolSpec {
             name: "edit".to_owned(),
-            description: "Replace pieces of a text file of the workspace. Each oldText must be exactly what the file \
-                          holds, at one place only; add lines around it until it is. With edits, several pieces are \
-                          replaced at once: each is looked for in the file as it was, and they must not overlap."
+            description: "Replace pieces of a text file of the workspace. Each oldText must match the file exactly \
+                          and occur only once; add surrounding lines until it does. With edits, several pieces are \
+                          replaced at once: each is matched against the original file, and they must not overlap."
                 .to_owned(),
             parameters: json!({
                 "type": "object",
                 "required": [],
                 "properties": {
                     "path": {"type": "string", "description": "The file, relative to the workspace"},
-                    "oldText": {"type": "string", "description": "What is there now"},
-                    "newText": {"type": "string", "description": "What will be there"},
+                    "oldText": {"type": "string", "description": "Text to replace, exactly as in the file"},
+                    "newText": {"type": "string", "description": "Replacement text"},
                     "edits": {"type": "array", "items": change, "description": "Several pieces, instead of one"},
                     "file_path": {"type": "string", "description": "Another name for path"},
                     "old_string": {"type": "string", "description": "Another name for oldText"},
@@ -103,38 +104,38 @@ impl Tool for Edit {
 }
 
 /// Applies the edits. Blocks.
-pub(crate) fn edit(files: &FileAccess, call: &Call, arguments: Arguments) -> Result<ToolResult, Error> {
+pub(crate) fn edit(files: &FileAccess, call: &FileCall, arguments: Args) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let mut changes = arguments.edits;
     match (arguments.old, arguments.new) {
-        (Some(old), Some(new)) => changes.push(Change { old, new }),
+        (Some(old), Some(new)) => changes.push(Replacement { old, new }),
         (None, None) if !changes.is_empty() => {}
         (None | Some(_), None) | (None, Some(_)) => return Err(Error::NoChange),
     }
     let mut beneath = files.open(&call.workdir)?;
     // Checked before the file is read: without write access, the caller must not learn whether the text occurs in it.
-    Target::check(&beneath, &path)?;
-    let before = Text::load(&beneath, &path, &call.cancel)?.content;
+    AtomicFile::check(&beneath, &path)?;
+    let before = TextFile::load(&beneath, &path, &call.cancel)?.content;
     let pieces = pieces(&path, &before, &changes)?;
     let after = replaced(&before, &pieces);
     if after == before {
         return Err(Error::SameText { path });
     }
     files.permit(&mut beneath, "edit", &[(&path, Some(&after))], call)?;
-    let own = [(beneath.clean(&path)?, Some(after.as_str()))];
-    files.watches.own(&call.workdir, &own, || Target::find(&beneath, &path)?.replace(after.as_bytes()))?;
-    Ok(tell(&path, &pieces, &before, &after))
+    let own = [(beneath.normalize(&path)?, Some(after.as_str()))];
+    files.watches.own(&call.workdir, &own, || AtomicFile::find(&beneath, &path)?.replace(after.as_bytes()))?;
+    Ok(format_result(&path, &pieces, &before, &after))
 }
 
 /// A range of the file and its replacement.
-struct Piece<'a> {
-    place: Place,
+struct ReplacedRange<'a> {
+    location: TextMatch,
     new: &'a str,
     which: String,
 }
 
 /// Returns the range of each change, in file order.
-fn pieces<'a>(path: &str, content: &str, changes: &'a [Change]) -> Result<Vec<Piece<'a>>, Error> {
+fn pieces<'a>(path: &str, content: &str, changes: &'a [Replacement]) -> Result<Vec<ReplacedRange<'a>>, Error> {
     let path = || path.to_owned();
     let mut pieces = Vec::new();
     for (number, change) in changes.iter().enumerate() {
@@ -142,18 +143,18 @@ fn pieces<'a>(path: &str, content: &str, changes: &'a [Change]) -> Result<Vec<Pi
         if change.old.is_empty() {
             return Err(Error::EmptyText { which });
         }
-        match place(content, &change.old) {
-            Ok(place) => pieces.push(Piece { place, new: &change.new, which }),
-            Err(Miss::Nowhere) => {
+        match locate(content, &change.old) {
+            Ok(place) => pieces.push(ReplacedRange { location: place, new: &change.new, which }),
+            Err(NoMatch::NotFound) => {
                 return Err(Error::NotFound { path: path(), which, hint: hint(content, &change.old) });
             }
-            Err(Miss::Often(count)) => return Err(Error::FoundOften { path: path(), which, count }),
+            Err(NoMatch::Ambiguous(count)) => return Err(Error::Ambiguous { path: path(), which, count }),
         }
     }
-    pieces.sort_by_key(|piece| piece.place.range.start);
+    pieces.sort_by_key(|piece| piece.location.range.start);
     for pair in pieces.windows(2) {
         if let [one, other] = pair
-            && one.place.range.end > other.place.range.start
+            && one.location.range.end > other.location.range.start
         {
             return Err(Error::Overlap { path: path(), one: one.which.clone(), other: other.which.clone() });
         }
@@ -164,50 +165,48 @@ fn pieces<'a>(path: &str, content: &str, changes: &'a [Change]) -> Result<Vec<Pi
 /// Returns the line of the file that is most similar to the first line of the text that was not found.
 fn hint(content: &str, wanted: &str) -> String {
     let Some(first) = wanted.lines().find(|line| !line.trim().is_empty()) else { return String::new() };
-    let lines = content.lines().take(LINES).enumerate().filter(|(_, line)| !line.trim().is_empty());
-    match nearest(first, lines.map(Numbered)) {
-        Some(Numbered((number, line))) => {
-            let shown: String = line.chars().take(SHOWN).collect();
-            format!("; nearest to its first line is line {}: {shown}", number + 1)
+    let lines = content.lines().take(MAX_COMPARED_LINES).enumerate().filter(|(_, line)| !line.trim().is_empty());
+    match nearest(first, lines.map(NumberedLine)) {
+        Some(NumberedLine((number, line))) => {
+            let shown: String = line.chars().take(MAX_HINT_CHARS).collect();
+            format!("; the line most similar to its first line is line {}: {shown}", number + 1)
         }
         None => String::new(),
     }
 }
 
-struct Numbered<'a>((usize, &'a str));
+struct NumberedLine<'a>((usize, &'a str));
 
-impl AsRef<str> for Numbered<'_> {
+impl AsRef<str> for NumberedLine<'_> {
     fn as_ref(&self) -> &str {
         self.0.1
     }
 }
 
-fn replaced(content: &str, pieces: &[Piece<'_>]) -> String {
+fn replaced(content: &str, pieces: &[ReplacedRange<'_>]) -> String {
     let line_break = line_break(content);
     let mut text = String::with_capacity(content.len());
     let mut from = 0;
-    for Piece { place: Place { range: Range { start, end }, .. }, new, .. } in pieces {
+    for ReplacedRange { location: TextMatch { range: Range { start, end }, .. }, new, .. } in pieces {
         text.push_str(&content[from..*start]);
-        text.push_str(&with_plain_breaks(new).replace('\n', line_break));
+        text.push_str(&to_lf(new).replace('\n', line_break));
         from = *end;
     }
     text.push_str(&content[from..]);
     text
 }
 
-fn tell(path: &str, pieces: &[Piece<'_>], before: &str, after: &str) -> ToolResult {
+fn format_result(path: &str, pieces: &[ReplacedRange<'_>], before: &str, after: &str) -> ToolResult {
     let line = 1 + before.split('\n').zip(after.split('\n')).take_while(|(before, after)| before == after).count();
     let mut text = match pieces.len() {
         1 => format!("Edited {path}, from line {line} on"),
         count => format!("Edited {path} at {count} places, from line {line} on"),
     };
-    if pieces.iter().any(|piece| piece.place.is_loose) {
-        text.push_str(
-            ". The white space at line ends, the quotes, dashes or spaces were not exactly those of the file",
-        );
+    if pieces.iter().any(|piece| piece.location.is_loose) {
+        text.push_str(". The match was not exact: trailing white space, quotes, dashes or spaces differ from the file");
     }
-    let (before, after) = (with_plain_breaks(before), with_plain_breaks(after));
-    let diff = TextDiff::configure().timeout(DIFF).diff_lines(&before, &after);
+    let (before, after) = (to_lf(before), to_lf(after));
+    let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(&before, &after);
     let diff = diff.unified_diff().header(path, path).to_string();
     ToolResult::text(text).with_details(json!({"diff": diff, "firstChangedLine": line}))
 }

@@ -11,8 +11,8 @@ mod destination;
 mod exception;
 #[cfg(test)]
 mod fuzz;
-mod names;
-mod own;
+mod local_address;
+mod resolver;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -25,7 +25,7 @@ use std::{
 };
 
 use homard_agent::tool::ToolCx;
-use homard_audit::{Audit, Fact, What};
+use homard_audit::{Audit, AuditKind, AuditRecord};
 use reqwest::{
     Client, Response, Url,
     dns::Resolve,
@@ -36,43 +36,43 @@ use tokio::time::{Instant, timeout_at};
 
 pub use self::{
     body::Body,
-    exception::{BadException, Exception},
-    names::SystemNames,
+    exception::{EgressException, InvalidEgressException},
+    resolver::SystemResolver,
 };
-use self::{body::Unpacker, names::GuardedNames};
+use self::{body::BodyDecoder, resolver::GuardedResolver};
 
 /// Why a request was refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not a valid URL.
-    #[error("this is not a URL that can be used: {why}. It looks like https://example.com/page")]
+    #[error("invalid URL: {why}; use a URL such as https://example.com/page")]
     NotUrl {
         /// What is wrong.
         why: String,
     },
     /// The scheme is neither http nor https.
-    #[error("{scheme} URLs cannot be used: only http and https")]
+    #[error("{scheme} URLs are not supported: use http or https")]
     Scheme {
         /// The scheme.
         scheme: String,
     },
     /// The URL contains a user name or password.
-    #[error("URLs with a user name or a password are not used: leave out what is before the @")]
+    #[error("URLs with a user name or a password are not allowed: remove the part before the @")]
     Userinfo,
     /// Invalid host name.
-    #[error("{name:?} is not the name of a server")]
+    #[error("{name:?} is not a valid host name")]
     Name {
         /// The name.
         name: String,
     },
     /// A port that is not allowed for web servers.
-    #[error("port {port} is not used: only 80, 443 and those from 1024 on")]
+    #[error("port {port} is not allowed: use 80, 443, or a port from 1024 on")]
     Port {
         /// The port.
         port: u16,
     },
     /// There is an exception for this host, but with other ports.
-    #[error("port {port} of {host} is not used: the owner allows other ports of it")]
+    #[error("port {port} of {host} is not allowed: the owner allows only other ports of this host")]
     OtherPort {
         /// The host.
         host: String,
@@ -83,24 +83,24 @@ pub enum Error {
     #[error(
         "{host} is not on the public internet ({what}): only public servers can be reached, unless the owner allows it"
     )]
-    Inside {
+    NotPublic {
         /// The host.
         host: String,
         /// Kind of the address.
         what: &'static str,
     },
     /// Too many redirects.
-    #[error("the server sent us on more than {most} times")]
+    #[error("the server redirected more than {most} times")]
     Redirects {
         /// The limit.
         most: usize,
     },
     /// The target of a redirect is not allowed.
-    #[error("the server sent us on, but {0}")]
-    SentOn(Box<Self>),
+    #[error("the server redirected to a URL that is not allowed: {0}")]
+    RedirectTarget(Box<Self>),
     /// No connection or no response.
     #[error("{host} cannot be reached ({why})")]
-    Unreached {
+    Unreachable {
         /// The host.
         host: String,
         /// Why.
@@ -108,23 +108,23 @@ pub enum Error {
     },
     /// Timeout.
     #[error("{host} did not answer completely within {limit:?}")]
-    Slow {
+    Timeout {
         /// The host.
         host: String,
         /// The limit that was exceeded: total time or idle time.
         limit: Duration,
     },
     /// The body has a content encoding that was not requested.
-    #[error("the server packed its answer in a way that was not asked for")]
-    Packed,
+    #[error("the response has a content encoding that was not requested")]
+    UnexpectedEncoding,
     /// The body cannot be decompressed.
-    #[error("the answer is broken ({why})")]
-    Broken {
+    #[error("the response cannot be decompressed ({why})")]
+    Decompression {
         /// Why.
         why: String,
     },
     /// The HTTP client cannot be built.
-    #[error("HTTP cannot be set up: {why}")]
+    #[error("cannot create the HTTP client: {why}")]
     Setup {
         /// Why.
         why: String,
@@ -133,7 +133,7 @@ pub enum Error {
 
 impl Error {
     /// Returns the outcome for the audit log: `denied` if the request was refused, otherwise `failed`.
-    fn word(&self) -> &'static str {
+    fn outcome(&self) -> &'static str {
         match self {
             Self::NotUrl { .. }
             | Self::Scheme { .. }
@@ -141,13 +141,13 @@ impl Error {
             | Self::Name { .. }
             | Self::Port { .. }
             | Self::OtherPort { .. }
-            | Self::Inside { .. } => "denied",
-            Self::SentOn(error) => error.word(),
+            | Self::NotPublic { .. } => "denied",
+            Self::RedirectTarget(error) => error.outcome(),
             Self::Redirects { .. }
-            | Self::Unreached { .. }
-            | Self::Slow { .. }
-            | Self::Packed
-            | Self::Broken { .. }
+            | Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::UnexpectedEncoding
+            | Self::Decompression { .. }
             | Self::Setup { .. } => "failed",
         }
     }
@@ -155,9 +155,9 @@ impl Error {
 
 /// Limits of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
+pub struct EgressLimits {
     /// Exceptions to the rule that only public servers may be reached.
-    pub allow: Vec<Exception>,
+    pub allow: Vec<EgressException>,
     /// Total time limit of a request.
     pub timeout: Duration,
     /// Maximum time without receiving data.
@@ -170,7 +170,7 @@ pub struct Bounds {
     pub user_agent: String,
 }
 
-impl Default for Bounds {
+impl Default for EgressLimits {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
@@ -184,7 +184,7 @@ impl Default for Bounds {
 }
 
 /// Upper bound of the time limit, regardless of settings.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
+const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// A GET request.
 #[derive(Debug, Clone)]
@@ -192,17 +192,17 @@ pub struct Request {
     url: String,
     accept: &'static str,
     key: Option<(&'static str, HeaderValue)>,
-    asker: Asker,
+    caller: EgressCaller,
 }
 
 /// Who makes a request, for the audit log.
 #[derive(Debug, Clone, Default)]
-pub struct Asker {
+pub struct EgressCaller {
     audit: Audit,
     session: String,
 }
 
-impl Asker {
+impl EgressCaller {
     /// Returns the run that calls a tool.
     pub fn of(cx: &ToolCx) -> Self {
         Self { audit: cx.audit(), session: cx.session.to_string() }
@@ -212,7 +212,7 @@ impl Asker {
 impl Request {
     /// Builds a request for a URL; `accept` is the `Accept` header.
     pub fn new(url: impl Into<String>, accept: &'static str) -> Self {
-        Self { url: url.into(), accept, key: None, asker: Asker::default() }
+        Self { url: url.into(), accept, key: None, caller: EgressCaller::default() }
     }
 
     /// Adds an API key header. It is only sent with the first request, not after a redirect.
@@ -222,14 +222,17 @@ impl Request {
     }
 
     /// Sets who makes the request, for the audit log.
-    pub fn by(mut self, asker: Asker) -> Self {
-        self.asker = asker;
+    pub fn called_by(mut self, asker: EgressCaller) -> Self {
+        self.caller = asker;
         self
     }
 
-    fn note(&self, url: Option<&Url>, outcome: &str) {
-        let Asker { audit, session } = &self.asker;
-        let fact = Fact::new(What::Egress).by(session).with("host", &url.map(host).unwrap_or_default()).ended(outcome);
+    fn audit(&self, url: Option<&Url>, outcome: &str) {
+        let EgressCaller { audit, session } = &self.caller;
+        let fact = AuditRecord::new(AuditKind::Egress)
+            .actor(session)
+            .with("host", &url.map(host).unwrap_or_default())
+            .outcome(outcome);
         let port = url.and_then(Url::port_or_known_default).map(u64::from);
         audit.note(port.into_iter().fold(fact, |fact, port| fact.count("port", port)));
     }
@@ -244,55 +247,61 @@ impl Request {
 
 /// The HTTP client for agents' requests.
 pub struct Egress {
-    bounds: Bounds,
-    exceptions: Arc<[Exception]>,
-    names: Arc<dyn Resolve>,
+    limits: EgressLimits,
+    exceptions: Arc<[EgressException]>,
+    resolver: Arc<dyn Resolve>,
     /// True if an address belongs to this machine.
-    is_own: fn(IpAddr) -> bool,
+    is_local: fn(IpAddr) -> bool,
     /// Built on first use: loading the system's root certificates is slow.
     client: OnceLock<Result<Client, Error>>,
 }
 
 impl fmt::Debug for Egress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Egress").field("bounds", &self.bounds).finish_non_exhaustive()
+        f.debug_struct("Egress").field("bounds", &self.limits).finish_non_exhaustive()
     }
 }
 
 impl Egress {
-    /// Creates a client with these limits and resolver, usually [`SystemNames`].
-    pub fn new(bounds: Bounds, names: Arc<dyn Resolve>) -> Self {
+    /// Creates a client with these limits and resolver, usually [`SystemResolver`].
+    pub fn new(bounds: EgressLimits, names: Arc<dyn Resolve>) -> Self {
         let exceptions = bounds.allow.clone().into();
-        Self { bounds, exceptions, names, is_own: own::is_own, client: OnceLock::new() }
+        Self {
+            limits: bounds,
+            exceptions,
+            resolver: names,
+            is_local: local_address::is_local_address,
+            client: OnceLock::new(),
+        }
     }
 
     /// Sends a request, follows redirects, and returns the response head. Dropping it closes the connection.
-    pub async fn get(&self, request: &Request) -> Result<Answer, Error> {
-        let deadline = Instant::now() + self.bounds.timeout.min(LONGEST);
-        let refused = |_: &Error| request.note(Url::parse(&request.url).ok().as_ref(), "denied");
+    pub async fn get(&self, request: &Request) -> Result<EgressResponse, Error> {
+        let deadline = Instant::now() + self.limits.timeout.min(MAX_TIMEOUT);
+        let refused = |_: &Error| request.audit(Url::parse(&request.url).ok().as_ref(), "denied");
         let mut url = destination::parse(&request.url, &self.exceptions).inspect_err(refused)?;
         let mut key = request.key.as_ref();
-        for hop in 0..=self.bounds.redirects {
-            let sent_on = |error| if hop == 0 { error } else { Error::SentOn(Box::new(error)) };
+        for hop in 0..=self.limits.redirects {
+            let sent_on = |error| if hop == 0 { error } else { Error::RedirectTarget(Box::new(error)) };
             let mut headers = request.headers();
             headers.extend(key.take().map(|(name, key)| (HeaderName::from_static(name), key.clone())));
             let response = self.hop(&url, headers, deadline).await;
-            request.note(Some(&url), response.as_ref().err().map_or("ok", Error::word));
+            request.audit(Some(&url), response.as_ref().err().map_or("ok", Error::outcome));
             let response = response.map_err(sent_on)?;
             let Some(location) = redirect(&response) else {
-                return Ok(Answer { url, response, deadline, bounds: self.bounds.clone() });
+                return Ok(EgressResponse { url, response, deadline, limits: self.limits.clone() });
             };
-            if hop == self.bounds.redirects {
+            if hop == self.limits.redirects {
                 break;
             }
             let next = self.next(&url, location).inspect_err(|_| {
                 let wanted = location.to_str().ok().and_then(|text| url.join(text).ok());
-                request.note(wanted.as_ref(), "denied");
+                request.audit(wanted.as_ref(), "denied");
             });
-            url = next.map_err(|error| Error::SentOn(Box::new(error)))?;
-            tracing::debug!(to = host(&url), "sent on");
+            url = next.map_err(|error| Error::RedirectTarget(Box::new(error)))?;
+            tracing::debug!(to = host(&url), "following a redirect");
         }
-        Err(Error::Redirects { most: self.bounds.redirects })
+        Err(Error::Redirects { most: self.limits.redirects })
     }
 
     /// Returns the target of a redirect, if it is allowed.
@@ -304,13 +313,13 @@ impl Egress {
 
     async fn hop(&self, url: &Url, headers: HeaderMap, deadline: Instant) -> Result<Response, Error> {
         if let Some(address) = destination::literal(url) {
-            destination::check_own(&host(url), address, (&self.exceptions, self.is_own))?;
+            destination::check_not_local(&host(url), address, (&self.exceptions, self.is_local))?;
         }
         let client = self.client.get_or_init(|| self.build()).as_ref().map_err(Error::clone)?;
         match timeout_at(deadline, client.get(url.clone()).headers(headers).send()).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(unreached(url, &error)),
-            Err(_) => Err(Error::Slow { host: host(url), limit: self.bounds.timeout }),
+            Ok(Err(error)) => Err(connection_error(url, &error)),
+            Err(_) => Err(Error::Timeout { host: host(url), limit: self.limits.timeout }),
         }
     }
 
@@ -319,27 +328,30 @@ impl Egress {
             // reqwest panics without a provider. This only fails if another thread installed one first, which is fine.
             rustls::crypto::ring::default_provider().install_default().ok();
         }
-        let names =
-            GuardedNames { names: self.names.clone(), exceptions: self.exceptions.clone(), is_own: self.is_own };
+        let names = GuardedResolver {
+            inner: self.resolver.clone(),
+            exceptions: self.exceptions.clone(),
+            is_local: self.is_local,
+        };
         // A proxy would resolve names itself, and redirects are only followed after a check.
         let builder = Client::builder().no_proxy().redirect(Policy::none()).referer(false);
         // Decompression is done here, with limits, even if another crate enables it in reqwest.
         let builder = builder.no_gzip().no_brotli().no_deflate().no_zstd();
-        let built = builder.dns_resolver(Arc::new(names)).user_agent(&self.bounds.user_agent).build();
+        let built = builder.dns_resolver(Arc::new(names)).user_agent(&self.limits.user_agent).build();
         built.map_err(|error| Error::Setup { why: innermost(&error) })
     }
 }
 
 /// A response whose body has not been read yet.
 #[derive(Debug)]
-pub struct Answer {
+pub struct EgressResponse {
     url: Url,
     response: Response,
     deadline: Instant,
-    bounds: Bounds,
+    limits: EgressLimits,
 }
 
-impl Answer {
+impl EgressResponse {
     /// Returns the final URL, after all redirects.
     pub fn url(&self) -> &Url {
         &self.url
@@ -358,9 +370,9 @@ impl Answer {
     /// Reads the body, up to the size limit.
     pub async fn body(mut self) -> Result<Body, Error> {
         let encoding = self.response.headers().get(CONTENT_ENCODING).map(|it| String::from_utf8_lossy(it.as_bytes()));
-        let mut unpacker = Unpacker::new(&encoding.unwrap_or_default(), self.bounds.bytes)?;
+        let mut unpacker = BodyDecoder::new(&encoding.unwrap_or_default(), self.limits.bytes)?;
         loop {
-            let by = self.deadline.min(Instant::now() + self.bounds.idle.min(LONGEST));
+            let by = self.deadline.min(Instant::now() + self.limits.idle.min(MAX_TIMEOUT));
             match timeout_at(by, self.response.chunk()).await {
                 Ok(Ok(Some(bytes))) => {
                     if !unpacker.push(&bytes)? {
@@ -368,10 +380,10 @@ impl Answer {
                     }
                 }
                 Ok(Ok(None)) => return unpacker.finish(),
-                Ok(Err(error)) => return Err(unreached(&self.url, &error)),
+                Ok(Err(error)) => return Err(connection_error(&self.url, &error)),
                 Err(_) => {
-                    let limit = if by == self.deadline { self.bounds.timeout } else { self.bounds.idle };
-                    return Err(Error::Slow { host: host(&self.url), limit });
+                    let limit = if by == self.deadline { self.limits.timeout } else { self.limits.idle };
+                    return Err(Error::Timeout { host: host(&self.url), limit });
                 }
             }
         }
@@ -389,9 +401,9 @@ fn host(url: &Url) -> String {
 }
 
 /// Maps a connection error: a name that resolves to a non-public address, or a network error.
-fn unreached(url: &Url, error: &reqwest::Error) -> Error {
+fn connection_error(url: &Url, error: &reqwest::Error) -> Error {
     let refused = causes(error).find_map(|cause| cause.downcast_ref::<Error>());
-    refused.cloned().unwrap_or_else(|| Error::Unreached { host: host(url), why: innermost(error) })
+    refused.cloned().unwrap_or_else(|| Error::Unreachable { host: host(url), why: innermost(error) })
 }
 
 /// Returns the innermost cause. The outer errors only wrap it.

@@ -4,16 +4,16 @@ use std::{io, path::PathBuf};
 
 use homard_media::FitError;
 
-use crate::file_access::Proposal;
+use crate::file_access::ProposedChange;
 
 /// Why a tool call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("the arguments do not fit: {0}")]
+    #[error("invalid arguments: {0}")]
     Arguments(#[source] serde_json::Error),
     #[error("path is missing: name the file")]
     NoPath,
-    #[error("{path} leads outside the workspace: only what is inside {} can be used", root.display())]
+    #[error("{path} leads outside the workspace: only paths inside {} can be used", root.display())]
     Outside { path: String, root: PathBuf },
     #[error(
         "{path} is hidden from tools: it may hold credentials, or belongs to Homard's own state; the owner can open a path \
@@ -26,20 +26,20 @@ pub(crate) enum Error {
     )]
     StartFile { path: String },
     #[error(
-        "{} belongs to Homard's state directory, where no tool works: use another directory, or an agent's workspace",
+        "{} is in Homard's state directory, where tools are disabled: use another directory, or an agent's workspace",
         path.display()
     )]
     InStateDirectory { path: PathBuf },
-    #[error("{path} runs code or steers agents, so changing it needs the owner's approval: {why}")]
+    #[error("{path} runs code or instructs agents, so changing it needs the owner's approval: {why}")]
     Protected { path: String, why: String },
     #[error("{} needs the owner's approval", .0.paths)]
-    NeedsApproval(Box<Proposal>),
+    NeedsApproval(Box<ProposedChange>),
     #[error("{tool} is not a tool that changes files")]
     NotAChange { tool: String },
     #[error("{path} does not exist: use ls to see what does")]
     Missing { path: String },
     #[error("{path} does not exist: did you mean {near}?")]
-    MissingNear { path: String, near: String },
+    MissingWithSuggestion { path: String, near: String },
     #[error("{path} is a directory: use ls to see what is in it")]
     Directory { path: String },
     #[error("{path} is not a directory, or leads through a file")]
@@ -60,39 +60,39 @@ pub(crate) enum Error {
     PastEnd { path: String, offset: u64, lines: u64 },
     #[error("cursor {cursor} is past the end of {path}, which has {bytes} bytes")]
     PastCursor { path: String, cursor: u64, bytes: u64 },
-    #[error("{path} is not a text in UTF-8: only such files can be edited")]
+    #[error("{path} is not UTF-8 text: only UTF-8 text files can be edited")]
     NotText { path: String },
     #[error("there is nothing to replace: give oldText and newText, or edits")]
     NoChange,
-    #[error("{which} is empty: name what is to be replaced, or use write to create a file")]
+    #[error("{which} is empty: give the text to replace, or use write to create a file")]
     EmptyText { which: String },
-    #[error("{which} was not found in {path}: it must be exactly what the file holds, with its white space{hint}")]
+    #[error("{which} was not found in {path}: it must match the file exactly, including white space{hint}")]
     NotFound { path: String, which: String, hint: String },
-    #[error("{which} was found {count} times in {path}: add lines around it until it is there once")]
-    FoundOften { path: String, which: String, count: usize },
-    #[error("{one} and {other} overlap in {path}: make one of them")]
+    #[error("{which} was found {count} times in {path}: add surrounding lines until it is unique")]
+    Ambiguous { path: String, which: String, count: usize },
+    #[error("{one} and {other} overlap in {path}: merge them into one")]
     Overlap { path: String, one: String, other: String },
-    #[error("nothing would change in {path}: the new text is the old one")]
+    #[error("nothing would change in {path}: the new text equals the old text")]
     SameText { path: String },
     #[error("{pattern} is not a glob pattern: {why}")]
     BadGlob { pattern: String, why: String },
-    #[error("the pattern must fit in one line, and be a regular expression unless literal is set: {why}")]
+    #[error("the pattern must be a single line, and a regular expression unless literal is set: {why}")]
     BadPattern { why: String },
     #[error("{error}; {changed} files were changed before that")]
-    Partly { changed: usize, error: Box<Self> },
+    PartlyApplied { changed: usize, error: Box<Self> },
     #[error("line {line} of the patch: {what}")]
     Malformed { line: usize, what: String },
     #[error("the patch changes nothing: it needs at least one file")]
     EmptyPatch,
     #[error("{path} exists already: use *** Update File, or another path")]
     Exists { path: String },
-    #[error("{path} is the same file as another one of the patch: use one path for it")]
-    Twice { path: String },
-    #[error("these lines were not found in {path}, or not below the hunk before; nothing was changed:\n{lines}")]
-    Unfit { path: String, lines: String },
-    #[error("the run was stopped before all was looked through")]
+    #[error("{path} is the same file as another path in the patch: use one path for each file")]
+    DuplicateFile { path: String },
+    #[error("these lines were not found in {path}, or not after the previous hunk; nothing was changed:\n{lines}")]
+    HunkNotFound { path: String, lines: String },
+    #[error("the run was stopped before the tool finished")]
     Interrupted,
-    #[error("paths cannot be confined here: openat2 is missing, which Linux has since 5.6")]
+    #[error("paths cannot be confined: this kernel has no openat2, which requires Linux 5.6 or later")]
     NoOpenat2,
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
@@ -101,35 +101,35 @@ pub(crate) enum Error {
          ({0}=value program), or let the owner add it to tools.exec.allowEnv"
     )]
     ForbiddenVariable(String),
-    #[error("the variable {0:?} is not passed on: a name has letters, digits and _, and its value is a text")]
+    #[error("invalid environment variable {0:?}: names consist of letters, digits and _, and values are strings")]
     BadVariable(String),
     #[error("timeout must be a number of seconds above 0, not {0}")]
     BadTimeout(f64),
     #[error("commands run on this machine only: leave out host and node")]
-    Elsewhere,
+    UnsupportedHost,
     #[error("the run was stopped before the command was started")]
     Stopped,
     #[error("the shell {shell} could not be started: {source}")]
     Start { shell: &'static str, source: io::Error },
     #[error(
-        "the command was not run, because nothing can hold it here: {why}. The way out: install bubblewrap (apt-get \
-         install bubblewrap), or let the owner choose the sandbox mode full"
+        "the command was not run, because no sandbox is available: {why}. Install bubblewrap (apt-get install \
+         bubblewrap), or let the owner choose the sandbox mode full"
     )]
     NoSandbox { why: String },
-    #[error("the command was not run, because its sandbox could not be made: {source}")]
+    #[error("the command was not run, because its sandbox could not be created: {source}")]
     Confine { source: io::Error },
-    #[error("{0} commands of this session are at work already: use process to end some")]
+    #[error("{0} commands of this session are already running: use process to stop some")]
     TooMany(usize),
-    #[error("sessionId is missing: use the action list to see which there are")]
+    #[error("sessionId is missing: use the action list to see the sessions")]
     NoSession,
-    #[error("there is no session {id} here: use the action list to see which there are")]
+    #[error("session {id} does not exist: use the action list to see the sessions")]
     UnknownSession { id: String },
     #[error("session {id} is still running: use kill or remove")]
     StillRunning { id: String },
-    #[error("session {id} is over: use log to read its output")]
-    Over { id: String },
-    #[error("session {id} was not told everything: {why}")]
-    Untold { id: String, why: String },
+    #[error("session {id} has ended: use log to read its output")]
+    AlreadyFinished { id: String },
+    #[error("cannot write all input to session {id}: {why}")]
+    InputFailed { id: String, why: String },
     #[error("{text} is not a byte in hexadecimal")]
     BadHex { text: String },
     #[error("there is nothing to send: give keys, hex or literal")]
@@ -137,9 +137,10 @@ pub(crate) enum Error {
     #[error("there is nothing to paste: give text")]
     NoText,
     #[error(
-        "{path} is no memory: that is only MEMORY.md, memory.md and the .md files below memory/; use read for others"
+        "{path} is not a memory file: those are MEMORY.md, memory.md and the .md files below memory/; use read for \
+         other files"
     )]
     NotMemory { path: String },
-    #[error("the work broke off: {0}")]
+    #[error("internal error: {0}")]
     Thread(#[source] tokio::task::JoinError),
 }

@@ -2,7 +2,7 @@
 
 mod approvals;
 mod arguments;
-mod told;
+mod format;
 
 use std::{
     collections::BTreeMap,
@@ -17,11 +17,11 @@ use std::{
 use async_trait::async_trait;
 use homard_agent::{
     Ambient, CommandOrigin, Hub,
-    approval::FolderSeen,
+    approval::DirIdentity,
     sandboxing::SandboxView,
-    tool::{Progress, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
+    tool::{ProgressSender, Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Variables},
 };
-use homard_audit::{Audit, Fact, What};
+use homard_audit::{Audit, AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey};
 use serde_json::{Value, json};
 use tokio::{
@@ -31,30 +31,30 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::approvals::Approvals;
+pub use self::approvals::ExecApprovalSettings;
 use self::{
-    arguments::Arguments,
-    told::{tell, tell_of_background},
+    arguments::Args,
+    format::{finished_result, running_result},
 };
 use crate::{
-    Background, Error, FileAccess,
-    background::Reporter,
+    BackgroundCommands, Error, FileAccess,
+    background::CommandReporter,
     failure,
-    job::{Job, Order, Outcome},
+    job::{CommandJob, CommandOutcome, JobParams},
     parse,
-    process::{Input, Process, Wiring},
-    sandbox::{self, Confined, Mode, Place, SandboxPolicy, Tier},
+    process::{CommandInput, CommandProcess, StdioMode},
+    sandbox::{self, AccessMode, CommandLocation, SandboxPolicy, SandboxedCommand, Tier},
     variables,
 };
 
 /// Interval between two progress events.
-const NEWS: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum output bytes in a progress event.
-const NEWS_BYTES: usize = 2000;
+const PROGRESS_BYTES: usize = 2000;
 
 /// Maximum number of attempts to build a command's sandbox.
-const TRIES: usize = 4;
+const MAX_SPAWN_ATTEMPTS: usize = 4;
 
 /// Settings of the `exec` tool.
 #[derive(Clone)]
@@ -70,27 +70,27 @@ pub struct ExecSettings {
     /// Binary that calls [`sandbox::enter`] when it is started with [`sandbox::ENTER`].
     pub helper: Option<std::path::PathBuf>,
     /// Registry of background commands. Must be passed on when tools are rebuilt.
-    pub background: Background,
+    pub background: BackgroundCommands,
     /// True if the end of a background command wakes its session: `tools.exec.notifyOnExit`.
-    pub wakes: bool,
+    pub notify_on_exit: bool,
     /// Default time a call waits before the command moves to the background: `tools.exec.backgroundMs`. `None` disables
     /// background commands, where no process remains to supervise them: every call then waits for the end.
-    pub wait: Option<Duration>,
+    pub background_after: Option<Duration>,
     /// Default time limit of a command: `tools.exec.timeoutSec`.
     pub timeout: Duration,
     /// How long a finished command is kept: `tools.exec.cleanupMs`.
-    pub keep: Duration,
+    pub keep_finished: Duration,
     /// Source of time and ids.
     pub ambient: Ambient,
     /// Approval settings; `None` if no approval is required.
-    pub approvals: Option<Approvals>,
+    pub approvals: Option<ExecApprovalSettings>,
     /// Audit log for starts and ends of commands.
     pub audit: Audit,
 }
 
 /// Session, run and environment of a call.
 #[derive(Debug)]
-struct Site {
+struct CallContext {
     session: SessionKey,
     run: RunId,
     workdir: PathBuf,
@@ -102,19 +102,19 @@ struct Site {
 }
 
 /// A validated call, ready to start.
-struct Plan {
-    site: Site,
+struct ExecPlan {
+    site: CallContext,
     /// The unparsed arguments.
     call: Value,
-    arguments: Arguments,
+    arguments: Args,
     /// Complete environment of the command, except for its `TMPDIR`.
     env: Vec<(String, String)>,
-    wiring: Wiring,
+    stdio: StdioMode,
     limit: Duration,
     wait: Option<Duration>,
 }
 
-impl Site {
+impl CallContext {
     fn of(cx: &ToolCx) -> Self {
         let (session, run) = (cx.session.clone(), cx.run.clone());
         let (workdir, sandbox) = (cx.workdir.clone(), cx.sandbox.clone());
@@ -123,10 +123,10 @@ impl Site {
     }
 }
 
-impl Plan {
+impl ExecPlan {
     /// Builds an audit entry. The command is recorded as a digest only.
-    fn fact(&self, what: What) -> Fact {
-        let fact = Fact::new(what).by(self.site.session.as_str()).with("tool", "exec");
+    fn audit_entry(&self, what: AuditKind) -> AuditRecord {
+        let fact = AuditRecord::new(what).actor(self.site.session.as_str()).with("tool", "exec");
         fact.with("run", self.site.run.as_str()).digest("command", &self.arguments.command)
     }
 
@@ -159,11 +159,11 @@ impl From<Vec<(String, String)>> for ExecSettings {
             sandbox: SandboxPolicy { home, ..SandboxPolicy::default() },
             tier: None,
             helper: None,
-            background: Background::default(),
-            wakes: true,
-            wait: Some(Duration::from_secs(10)),
+            background: BackgroundCommands::default(),
+            notify_on_exit: true,
+            background_after: Some(Duration::from_secs(10)),
             timeout: Duration::from_secs(1800),
-            keep: Duration::from_secs(1800),
+            keep_finished: Duration::from_secs(1800),
             ambient: Ambient::system(),
             approvals: None,
             audit: Audit::default(),
@@ -175,17 +175,17 @@ impl Exec {
     /// Creates the tool. Of the given environment, commands see `PATH`, `HOME`, `LANG`, `LC_ALL`, `TZ` and `USER`.
     pub fn new(settings: impl Into<ExecSettings>) -> Self {
         let mut settings = settings.into();
-        settings.env = variables::passed(settings.env);
+        settings.env = variables::filter_environment(settings.env);
         Self { tier: Arc::new(OnceCell::new_with(settings.tier.clone())), settings }
     }
 
     async fn run(&self, cx: &ToolCx, call: Value) -> Result<ToolResult, Error> {
-        let plan = self.plan(Site::of(cx), call)?;
+        let plan = self.plan(CallContext::of(cx), call)?;
         let notes = plan.arguments.notes(self.policy(&plan.site).mode, self.settings.approvals.is_some())?;
         if cx.cancel.is_cancelled() {
             return Err(Error::Stopped);
         }
-        let words = match self.leave(cx, &plan).await {
+        let words = match self.authorize(cx, &plan).await {
             Ok(words) => words,
             Err(answer) => return Ok(answer),
         };
@@ -193,18 +193,18 @@ impl Exec {
             return Err(Error::Stopped);
         }
         let job = self.start(&plan, words, None).await?;
-        Ok(match watch((&cx.cancel, &cx.progress), &job, plan.wait).await {
-            Some(outcome) => tell(&job, &outcome, notes),
+        Ok(match wait_or_background((&cx.cancel, &cx.progress), &job, plan.wait).await {
+            Some(outcome) => finished_result(&job, &outcome, notes),
             None => {
                 let reporter = cx.hub.as_ref().and_then(|hub| self.reporter(hub, &plan.site));
                 let id = self.settings.background.add(&cx.session, job.clone(), reporter).await;
-                tell_of_background(&job, &id, notes)
+                running_result(&job, &id, notes)
             }
         })
     }
 
     /// Returns the sandbox policy for a call.
-    fn policy(&self, site: &Site) -> SandboxPolicy {
+    fn policy(&self, site: &CallContext) -> SandboxPolicy {
         match &site.sandbox {
             Some(view) => self.settings.sandbox.in_sandbox(view, &site.workdir),
             None => self.settings.sandbox.clone(),
@@ -212,31 +212,31 @@ impl Exec {
     }
 
     /// Returns the reporter for a background command.
-    fn reporter(&self, hub: &Hub, site: &Site) -> Option<Reporter> {
-        Some(Reporter { hub: hub.clone(), origin: site.origin.clone()?, wakes: self.settings.wakes })
+    fn reporter(&self, hub: &Hub, site: &CallContext) -> Option<CommandReporter> {
+        Some(CommandReporter { hub: hub.clone(), origin: site.origin.clone()?, wakes: self.settings.notify_on_exit })
     }
 
     /// Validates a call.
-    fn plan(&self, site: Site, call: Value) -> Result<Plan, Error> {
-        let mut arguments: Arguments = parse(call.clone())?;
-        if self.settings.wait.is_none() {
-            arguments.stay();
+    fn plan(&self, site: CallContext, call: Value) -> Result<ExecPlan, Error> {
+        let mut arguments: Args = parse(call.clone())?;
+        if self.settings.background_after.is_none() {
+            arguments.forbid_background();
         }
         let background = &self.settings.background;
-        background.tidy(self.settings.keep);
+        background.evict(self.settings.keep_finished);
         background.check(&site.session)?;
-        let wiring = arguments.wiring();
-        let terminal = if wiring == Wiring::Terminal { "xterm-256color" } else { "dumb" };
+        let wiring = arguments.stdio();
+        let terminal = if wiring == StdioMode::Terminal { "xterm-256color" } else { "dumb" };
         let mut env: BTreeMap<String, String> = self.settings.env.iter().cloned().collect();
         env.insert("TERM".to_owned(), terminal.to_owned());
         env.extend(site.variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
-        env.extend(variables::checked(&arguments.env, &self.settings.allow_env)?);
-        Ok(Plan {
+        env.extend(variables::validate_all(&arguments.env, &self.settings.allow_env)?);
+        Ok(ExecPlan {
             limit: arguments.limit(self.settings.timeout)?,
             // Waits without limit; the command's own time limit ends it.
-            wait: self.settings.wait.map_or(Some(Duration::MAX), |usual| arguments.wait(usual)),
+            wait: self.settings.background_after.map_or(Some(Duration::MAX), |usual| arguments.wait(usual)),
             env: env.into_iter().collect(),
-            wiring,
+            stdio: wiring,
             site,
             call,
             arguments,
@@ -244,69 +244,81 @@ impl Exec {
     }
 
     /// Starts exactly these words. `seen` identifies the approved working directory, if approval was required.
-    async fn start(&self, plan: &Plan, words: Vec<String>, seen: Option<&FolderSeen>) -> Result<Arc<Job>, Error> {
-        let mut tries = TRIES;
+    async fn start(
+        &self,
+        plan: &ExecPlan,
+        words: Vec<String>,
+        seen: Option<&DirIdentity>,
+    ) -> Result<Arc<CommandJob>, Error> {
+        let mut tries = MAX_SPAWN_ATTEMPTS;
         let (process, input) = loop {
             let (mut process, input) = self.spawn(plan, &words, seen).await?;
             tries -= 1;
             // A file that the sandbox hides can disappear while the sandbox is built. The next attempt no longer finds
             // it.
-            if process.has_begun().await || tries == 0 {
+            if process.wait_for_sandbox().await || tries == 0 {
                 break (process, input);
             }
         };
-        let order = Order {
+        let order = JobParams {
             command: plan.arguments.command.clone(),
             cwd: plan.cwd(),
             limit: plan.limit,
             ambient: self.settings.ambient.clone(),
-            on_end: (self.settings.audit.clone(), plan.fact(What::ExecEnded)),
+            on_end: (self.settings.audit.clone(), plan.audit_entry(AuditKind::ExecEnded)),
         };
-        self.note(plan, What::ExecStarted, "started");
-        Ok(Job::watch(process, input, order))
+        self.audit(plan, AuditKind::ExecStarted, "started");
+        Ok(CommandJob::watch(process, input, order))
     }
 
     /// Spawns the process of a command.
     async fn spawn(
         &self,
-        plan: &Plan,
+        plan: &ExecPlan,
         words: &[String],
-        seen: Option<&FolderSeen>,
-    ) -> Result<(Process, Option<Input>), Error> {
+        seen: Option<&DirIdentity>,
+    ) -> Result<(CommandProcess, Option<CommandInput>), Error> {
         let confined = self.confine(plan, words.to_vec(), seen.cloned()).await;
         let mut confined = confined.inspect_err(|error| {
             if matches!(error, Error::NoSandbox { .. }) {
-                self.note(plan, What::PolicyDenied, "sandbox");
+                self.audit(plan, AuditKind::PolicyDenied, "sandbox");
             }
         })?;
         let command = &mut confined.command;
         command.env_clear();
         // Not part of the approval: the path is unique per command and not shared.
-        if let Some(temporary) = confined.keep.temporary() {
+        if let Some(temporary) = confined.resources.temporary() {
             command.env("TMPDIR", temporary);
         }
         command.envs(plan.env.iter().cloned());
-        Process::start(confined, plan.wiring).map_err(|source| Error::Start { shell: shell(), source })
+        CommandProcess::start(confined, plan.stdio).map_err(|source| Error::Start { shell: shell(), source })
     }
 
-    fn note(&self, plan: &Plan, what: What, outcome: &str) {
-        self.settings.audit.note(plan.fact(what).with("sandbox", confinement(&self.policy(&plan.site))).ended(outcome));
+    fn audit(&self, plan: &ExecPlan, what: AuditKind, outcome: &str) {
+        self.settings
+            .audit
+            .note(plan.audit_entry(what).with("sandbox", confinement(&self.policy(&plan.site))).outcome(outcome));
     }
 
     /// Opens the working directory and prepares the sandbox. Only prepares: the process is started on the caller's
     /// thread, because it may be killed when the thread that started it ends.
-    async fn confine(&self, plan: &Plan, words: Vec<String>, seen: Option<FolderSeen>) -> Result<Confined, Error> {
+    async fn confine(
+        &self,
+        plan: &ExecPlan,
+        words: Vec<String>,
+        seen: Option<DirIdentity>,
+    ) -> Result<SandboxedCommand, Error> {
         let (policy, helper) = (self.policy(&plan.site), self.settings.helper.clone());
-        let tier = if policy.mode == Mode::Full { None } else { Some(self.tier().await?) };
+        let tier = if policy.mode == AccessMode::Full { None } else { Some(self.tier().await?) };
         let watches = self.settings.background.watches().clone();
         let files = FileAccess::new(&policy);
         let (root, below, cwd) = (plan.site.workdir.clone(), plan.arguments.workdir.clone(), plan.cwd());
-        let has_terminal = plan.wiring == Wiring::Terminal;
+        let has_terminal = plan.stdio == StdioMode::Terminal;
         spawn_blocking(move || {
             let directory = files.open(&root)?.directory(below.as_deref().unwrap_or("."))?;
-            check(&directory, seen.as_ref()).map_err(|source| Error::Confine { source })?;
+            check_directory(&directory, seen.as_ref()).map_err(|source| Error::Confine { source })?;
             let words: Vec<_> = words.iter().map(OsStr::new).collect();
-            let place = Place { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };
+            let place = CommandLocation { workspace: &root, cwd: &cwd, directory: &directory, has_terminal };
             let (what, held) = ((&*words, &place), (&policy, &watches));
             let helper = helper.as_deref();
             let confined = match (&tier, helper) {
@@ -314,11 +326,11 @@ impl Exec {
                 (Some(Tier::A { bwrap, has_sizes }), _) => {
                     sandbox::in_namespace((bwrap, *has_sizes), helper, what, held)
                 }
-                (Some(Tier::B { .. }), Some(helper)) => sandbox::by_itself(helper, what, held),
+                (Some(Tier::B { .. }), Some(helper)) => sandbox::self_confined(helper, what, held),
                 (Some(Tier::B { why } | Tier::C { why }), _) => return Err(Error::NoSandbox { why: why.clone() }),
             };
             let mut confined = confined.map_err(|source: io::Error| Error::Confine { source })?;
-            confined.opened.push(directory);
+            confined.inherited.push(directory);
             Ok(confined)
         })
         .await
@@ -327,11 +339,14 @@ impl Exec {
     }
 
     /// Returns what the tool description says about the visible part of the home directory.
-    fn view(&self) -> &'static str {
+    fn home_view_note(&self) -> &'static str {
         let policy = &self.settings.sandbox;
-        match policy.mode == Mode::Full || policy.home.is_none() {
+        match policy.mode == AccessMode::Full || policy.home.is_none() {
             true => "",
-            false => " Of the home directory it sees the workspace, toolchains, caches and the git identity only.",
+            false => {
+                " In the home directory, commands can read only the workspace, toolchains, caches and the git \
+                 identity."
+            }
         }
     }
 
@@ -348,18 +363,18 @@ impl Exec {
 }
 
 /// Waits for the end of a command; `None` if it moves to the background.
-async fn watch(
-    (cancel, progress): (&CancellationToken, &Progress),
-    job: &Arc<Job>,
+async fn wait_or_background(
+    (cancel, progress): (&CancellationToken, &ProgressSender),
+    job: &Arc<CommandJob>,
     wait: Option<Duration>,
-) -> Option<Arc<Outcome>> {
-    let mut guard = Guard { job, is_armed: true };
+) -> Option<Arc<CommandOutcome>> {
+    let mut guard = KillGuard { job, is_armed: true };
     if let Some(wait) = wait {
         let wait = sleep(wait);
         tokio::pin!(wait);
-        let mut tick = interval(NEWS);
+        let mut tick = interval(PROGRESS_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let over = job.over();
+        let over = job.finished();
         tokio::pin!(over);
         loop {
             tokio::select! {
@@ -370,7 +385,7 @@ async fn watch(
                 }
                 outcome = &mut over => return Some(outcome),
                 () = &mut wait => break,
-                _ = tick.tick() => if let Some(tail) = job.news(NEWS_BYTES) {
+                _ = tick.tick() => if let Some(tail) = job.new_output(PROGRESS_BYTES) {
                     let details = json!({"status": "running", "cwd": job.cwd, "tail": tail});
                     progress.report(ToolResult::text(tail).with_details(details));
                 },
@@ -382,12 +397,12 @@ async fn watch(
 }
 
 /// Kills the command when its call is dropped.
-struct Guard<'a> {
-    job: &'a Job,
+struct KillGuard<'a> {
+    job: &'a CommandJob,
     is_armed: bool,
 }
 
-impl Drop for Guard<'_> {
+impl Drop for KillGuard<'_> {
     fn drop(&mut self) {
         if self.is_armed {
             self.job.stop();
@@ -403,22 +418,23 @@ impl Tool for Exec {
             name: "exec".to_owned(),
             description: format!(
                 "Run a shell command in the workspace. Returns stdout and stderr together, at most 200 KB: the \
-                 beginning and the end. One that takes longer than yieldMs goes on in the background: use process to \
-                 follow it. What a command leaves running is ended with it. {}{} The environment is cleared but for PATH, HOME, USER, language and time zone.",
+                 beginning and the end. A command that takes longer than yieldMs continues in the background: use \
+                 process to follow it. Processes that a command leaves running are killed when it ends. {}{} The \
+                 environment is cleared except for PATH, HOME, USER, language and time zone.",
                 confinement(&self.settings.sandbox),
-                self.view()
+                self.home_view_note()
             ),
             parameters: json!({
                 "type": "object",
                 "required": ["command"],
                 "properties": {
-                    "command": {"type": "string", "description": "What the shell runs"},
+                    "command": {"type": "string", "description": "The shell command"},
                     "workdir": {"type": "string", "description": "Where: a directory of the workspace; the workspace itself by default"},
                     "env": {"type": "object", "description": "More environment variables, such as NODE_ENV, PORT, RUST_LOG, CI, TZ. Set others in the command itself"},
-                    "yieldMs": {"type": "number", "description": "Milliseconds to wait before it goes on in the background; 10000 by default"},
-                    "background": {"type": "boolean", "description": "Go on in the background at once, with an input that process can write to"},
-                    "timeout": {"type": "number", "description": "Seconds until it is stopped; 1800 by default, at most 86400"},
-                    "pty": {"type": "boolean", "description": "Give it a terminal, for programs that want one"},
+                    "yieldMs": {"type": "number", "description": "Milliseconds to wait before the command continues in the background; 10000 by default"},
+                    "background": {"type": "boolean", "description": "Run in the background from the start, with an input that process can write to"},
+                    "timeout": {"type": "number", "description": "Seconds until the command is stopped; 1800 by default, at most 86400"},
+                    "pty": {"type": "boolean", "description": "Run in a terminal, for programs that need one"},
                     "elevated": {"type": "boolean", "description": "Not supported yet"},
                     "host": {"type": "string", "description": "Where: sandbox. Nothing else is supported yet"},
                     "security": {"type": "string", "description": if is_gated { "deny, allowlist or full; only stricter than usual" } else { no }},
@@ -440,25 +456,28 @@ impl Tool for Exec {
 
 fn confinement(policy: &SandboxPolicy) -> &'static str {
     match (policy.mode, policy.network) {
-        (Mode::Full, _) => "There is no sandbox.",
-        (Mode::ReadOnly, false) => "It runs in a sandbox: it can change nothing and has no network.",
-        (Mode::ReadOnly, true) => "It runs in a sandbox: it can change nothing.",
-        (Mode::Workspace | Mode::Guarded, false) => {
-            "It runs in a sandbox: it can change the workspace only, but for files that steer agents and git, and has \
-             no network."
+        (AccessMode::Full, _) => "Commands are not sandboxed.",
+        (AccessMode::ReadOnly, false) => "Commands run in a sandbox: they cannot change files and have no network.",
+        (AccessMode::ReadOnly, true) => "Commands run in a sandbox: they cannot change files.",
+        (AccessMode::Workspace | AccessMode::Guarded, false) => {
+            "Commands run in a sandbox: they can change only the workspace, except files that instruct agents or \
+             configure git, and have no network."
         }
-        (Mode::Workspace | Mode::Guarded, true) => {
-            "It runs in a sandbox: it can change the workspace only, but for files that steer agents and git."
+        (AccessMode::Workspace | AccessMode::Guarded, true) => {
+            "Commands run in a sandbox: they can change only the workspace, except files that instruct agents or \
+             configure git."
         }
     }
 }
 
 /// Checks that a directory is the one that was approved.
-fn check(directory: &OwnedFd, seen: Option<&FolderSeen>) -> io::Result<()> {
+fn check_directory(directory: &OwnedFd, seen: Option<&DirIdentity>) -> io::Result<()> {
     let Some(seen) = seen else { return Ok(()) };
     let found = rustix::fs::fstat(directory)?;
     let is_same = (found.st_dev, found.st_ino) == (seen.dev, seen.ino);
-    is_same.then_some(()).ok_or_else(|| io::Error::other("its folder has changed since it was asked"))
+    is_same
+        .then_some(())
+        .ok_or_else(|| io::Error::other("the working directory was replaced after approval was requested"))
 }
 
 fn shell() -> &'static str {

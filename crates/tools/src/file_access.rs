@@ -15,30 +15,30 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::approval::is_change;
 use crate::{
     Error,
-    beneath::Beneath,
+    file_locks::FileLocks,
+    path_guard::PathGuard,
     path_rules::PathRules,
-    protected::Kind,
+    protected::ChangeKind,
     sandbox::{SandboxPolicy, Watches},
-    text::{Text, with_plain_breaks},
-    turns::Turns,
+    text::{TextFile, to_lf},
 };
 
 /// Time limit for minimizing a diff; after that it is correct, but possibly larger than necessary.
-const DIFF: Duration = Duration::from_secs(1);
+const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// File access of tools, under the same policy as commands. Clones share state.
 #[derive(Debug, Clone, Default)]
 pub struct FileAccess {
     policy: Arc<SandboxPolicy>,
     /// True if changes to protected files need approval.
-    asks: bool,
-    pub(crate) turns: Turns,
+    requires_approval: bool,
+    pub(crate) locks: FileLocks,
     pub(crate) watches: Watches,
 }
 
 /// A call of a tool that changes files.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct FileCall {
     pub(crate) workdir: PathBuf,
     pub(crate) cancel: CancellationToken,
     pub(crate) consent: Consent,
@@ -57,7 +57,7 @@ pub(crate) enum Consent {
 
 /// A change that needs approval.
 #[derive(Debug)]
-pub(crate) struct Proposal {
+pub(crate) struct ProposedChange {
     /// The protected files, formatted for people.
     pub(crate) paths: String,
     /// The whole change: the tool and the diff of every file.
@@ -65,7 +65,7 @@ pub(crate) struct Proposal {
 }
 
 /// Change of one file: its path as the call names it, and its new content; `None` removes it.
-pub(crate) type Change<'a> = (&'a str, Option<&'a str>);
+pub(crate) type FileChange<'a> = (&'a str, Option<&'a str>);
 
 impl FileAccess {
     /// Creates access with a policy.
@@ -74,24 +74,24 @@ impl FileAccess {
     }
 
     /// Creates access that shares the watches of running commands. `asks` enables approvals for protected files.
-    pub(crate) fn beside(policy: &SandboxPolicy, watches: &Watches, asks: bool) -> Self {
-        Self { watches: watches.clone(), asks, ..Self::new(policy) }
+    pub(crate) fn with_watches(policy: &SandboxPolicy, watches: &Watches, asks: bool) -> Self {
+        Self { watches: watches.clone(), requires_approval: asks, ..Self::new(policy) }
     }
 
     /// Opens the working directory of a run. Blocks.
-    pub(crate) fn open(&self, workdir: &Path) -> Result<Beneath, Error> {
+    pub(crate) fn open(&self, workdir: &Path) -> Result<PathGuard, Error> {
         let failed = |source| Error::Io { path: workdir.display().to_string(), source };
         let real = workdir.canonicalize().map_err(failed)?;
         if self.policy.refuses(&real) {
             return Err(Error::InStateDirectory { path: workdir.to_owned() });
         }
-        Beneath::open(workdir, PathRules::of(&self.policy, &real, self.asks))
+        PathGuard::open(workdir, PathRules::of(&self.policy, &real, self.requires_approval))
     }
 
     /// Opens the directory in which a path is read, and returns the path to open in it. The directory is the working
     /// directory of the run, or a readable one outside of it (a skills folder, or the agent's workspace from a
     /// sandbox). Blocks.
-    pub(crate) fn open_for_reading(&self, cx: &ToolCx, path: &str) -> Result<(Beneath, String), Error> {
+    pub(crate) fn open_for_reading(&self, cx: &ToolCx, path: &str) -> Result<(PathGuard, String), Error> {
         let workdir = &cx.workdir;
         let at_home = path.strip_prefix("~/").zip(self.policy.home.as_ref());
         let full = at_home.map_or_else(|| PathBuf::from(path), |(rest, home)| home.join(rest));
@@ -100,7 +100,7 @@ impl FileAccess {
         let found = readable.find(|folder| is_outside && full.starts_with(folder));
         match (found.and_then(|folder| Some((folder, folder.canonicalize().ok()?))), full.to_str()) {
             (Some((folder, real)), Some(full)) => {
-                Ok((Beneath::open(folder, PathRules::of(&self.policy, &real, false))?, full.to_owned()))
+                Ok((PathGuard::open(folder, PathRules::of(&self.policy, &real, false))?, full.to_owned()))
             }
             (Some(_) | None, _) => Ok((self.open(workdir)?, path.to_owned())),
         }
@@ -109,14 +109,14 @@ impl FileAccess {
     /// Checks that a change may be made now, and permits it in `beneath`. Blocks.
     pub(crate) fn permit(
         &self,
-        beneath: &mut Beneath,
+        beneath: &mut PathGuard,
         tool: &str,
-        changes: &[Change<'_>],
-        call: &Call,
+        changes: &[FileChange<'_>],
+        call: &FileCall,
     ) -> Result<(), Error> {
         let mut protected = Vec::new();
         for (path, text) in changes {
-            let kind = if text.is_some() { Kind::Write } else { Kind::Remove };
+            let kind = if text.is_some() { ChangeKind::Write } else { ChangeKind::Remove };
             if beneath.permit(path, kind)? {
                 protected.push(*path);
             }
@@ -125,30 +125,37 @@ impl FileAccess {
             return Ok(());
         }
         let paths = protected.join(", ");
-        let shown = || shown(beneath, tool, changes, call);
+        let shown = || format_change(beneath, tool, changes, call);
         match &call.consent {
             Consent::Never => {
-                Err(Error::Protected { path: paths, why: "only the owner's runs may ask for it".to_owned() })
+                Err(Error::Protected { path: paths, why: "only the owner's runs may request it".to_owned() })
             }
-            Consent::Ask => Err(Error::NeedsApproval(Box::new(Proposal { paths, text: shown()? }))),
+            Consent::Ask => Err(Error::NeedsApproval(Box::new(ProposedChange { paths, text: shown()? }))),
             Consent::Given(text) if *text == shown()? => Ok(()),
-            Consent::Given(_) => Err(Error::Protected { path: paths, why: "it changed since it was asked".to_owned() }),
+            Consent::Given(_) => {
+                Err(Error::Protected { path: paths, why: "the change is not the one that was approved".to_owned() })
+            }
         }
     }
 }
 
 /// Formats a change as a diff for people.
-fn shown(beneath: &Beneath, tool: &str, changes: &[Change<'_>], call: &Call) -> Result<String, Error> {
+fn format_change(
+    beneath: &PathGuard,
+    tool: &str,
+    changes: &[FileChange<'_>],
+    call: &FileCall,
+) -> Result<String, Error> {
     let mut text = tool.to_owned();
     for (path, after) in changes {
-        let before = match Text::load(beneath, path, &call.cancel) {
+        let before = match TextFile::load(beneath, path, &call.cancel) {
             Ok(before) => before.content,
-            Err(Error::Missing { .. } | Error::MissingNear { .. }) => String::new(),
+            Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. }) => String::new(),
             Err(Error::NotText { .. } | Error::TooLarge { .. }) => "(no text)\n".to_owned(),
             Err(error) => return Err(error),
         };
-        let (before, after) = (with_plain_breaks(&before), with_plain_breaks(after.unwrap_or_default()));
-        let diff = TextDiff::configure().timeout(DIFF).diff_lines(&before, &after);
+        let (before, after) = (to_lf(&before), to_lf(after.unwrap_or_default()));
+        let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(&before, &after);
         text.push_str(&format!("\n{}", diff.unified_diff().header(path, path)));
     }
     Ok(text)

@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Error, FileAccess, glob::Glob, ls::one_line, on_disk, walk::Walk};
+use crate::{Error, FileAccess, glob::Glob, ls::one_line, on_disk, walk::TreeWalk};
 
 /// Default number of results.
 const LIMIT: usize = 1000;
@@ -32,7 +32,7 @@ impl Find {
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct Args {
     pattern: String,
     path: Option<String>,
     limit: Option<f64>,
@@ -72,18 +72,18 @@ impl Tool for Find {
     }
 }
 
-fn find(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
+fn find(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult, Error> {
     let glob = Glob::parse(&arguments.pattern)?;
     let path = arguments.path.as_deref().unwrap_or(".");
     // `as` saturates, so out-of-range values become the nearest limit.
     let limit = arguments.limit.map_or(LIMIT, |limit| (limit as usize).clamp(1, MAX_LIMIT));
     let (beneath, inside) = files.open_for_reading(cx, path)?;
-    let mut walk = Walk::new(&beneath, &inside, &cx.cancel)?;
+    let mut walk = TreeWalk::new(&beneath, &inside, &cx.cancel)?;
     let mut text = String::new();
     let mut count = 0;
     let (mut notices, mut details) = (Vec::new(), Map::new());
-    for entry in walk.by_ref().filter(|entry| glob.fits(&entry.path)) {
-        let mut line = shown(path, &entry.path);
+    for entry in walk.by_ref().filter(|entry| glob.is_match(&entry.path)) {
+        let mut line = display_path(path, &entry.path);
         if entry.kind == FileType::Directory {
             line.push('/');
         }
@@ -119,7 +119,7 @@ fn find(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolRe
 }
 
 /// Formats a path as other tools accept it: prefixed with the searched directory as the call named it.
-pub(crate) fn shown(directory: &str, path: &Path) -> String {
+pub(crate) fn display_path(directory: &str, path: &Path) -> String {
     let path = if directory == "." { path.to_owned() } else { Path::new(directory).join(path) };
     one_line(path.to_string_lossy())
 }

@@ -16,10 +16,10 @@ use crate::sandbox::repository::{is_plain, nested};
 
 /// Maximum size of a settings file. Larger ones are not read: they count as naming a program, and the digest includes
 /// the size.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Maximum number of git directories examined.
-const MOST: usize = 1_000;
+const MAX_REPOSITORIES: usize = 1_000;
 
 /// Settings of the repository that a command works in and of the repositories nested in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,13 +35,13 @@ impl GitSettings {
     pub(crate) fn of(directory: &Path) -> Option<Self> {
         let directory = directory.canonicalize().ok()?;
         let (top, git) = directory.ancestors().find_map(|above| Some((above, git_directory(above)?)))?;
-        let mut search = Search { digest: Sha256::new(), program: None, pending: vec![git], seen: Vec::new() };
+        let mut search = SettingsSearch { digest: Sha256::new(), program: None, pending: vec![git], seen: Vec::new() };
         match nested(top) {
             // `status` and `diff` also inspect nested repositories, which have settings of their own.
             Some(below) => search
                 .pending
                 .extend(below.repositories.iter().filter_map(|git| git_directory(top.join(git).parent()?))),
-            None => search.blame(top),
+            None => search.mark_unsafe(top),
         }
         search.file(&top.join(".gitattributes"));
         Some(search.finish())
@@ -66,7 +66,7 @@ fn git_directory(folder: &Path) -> Option<PathBuf> {
     }
 }
 
-struct Search {
+struct SettingsSearch {
     digest: Sha256,
     program: Option<PathBuf>,
     /// Git directories still to be examined.
@@ -74,19 +74,19 @@ struct Search {
     seen: Vec<PathBuf>,
 }
 
-impl Search {
+impl SettingsSearch {
     fn finish(mut self) -> GitSettings {
         self.pending.sort();
         while let Some(git) = self.pending.pop() {
             let Ok(git) = git.canonicalize() else {
-                self.blame(&git);
+                self.mark_unsafe(&git);
                 continue;
             };
             if self.seen.contains(&git) {
                 continue;
             }
-            if self.seen.len() >= MOST {
-                self.blame(&git);
+            if self.seen.len() >= MAX_REPOSITORIES {
+                self.mark_unsafe(&git);
                 break;
             }
             self.seen.push(git.clone());
@@ -100,11 +100,11 @@ impl Search {
         let config = git.join("config");
         let text = self.file(&config);
         if !git.is_dir() || text.is_some_and(|text| !is_plain(&text)) {
-            self.blame(&config);
+            self.mark_unsafe(&config);
         }
         let own = git.join("config.worktree");
         if self.file(&own).is_some() {
-            self.blame(&own);
+            self.mark_unsafe(&own);
         }
         self.file(&git.join("info/attributes"));
         self.hooks(&git.join("hooks"));
@@ -122,7 +122,7 @@ impl Search {
             let runs = fs::metadata(&hook).is_ok_and(|found| found.permissions().mode() & 0o111 != 0);
             if !is_sample && runs {
                 self.file(&hook);
-                self.blame(&hook);
+                self.mark_unsafe(&hook);
             }
         }
     }
@@ -147,20 +147,20 @@ impl Search {
         let found = fs::metadata(path).ok()?;
         let mut bytes = Vec::new();
         let is_read = found.is_file()
-            && found.len() <= LONGEST
-            && fs::File::open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes)).is_ok();
+            && found.len() <= MAX_FILE_BYTES
+            && fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)).is_ok();
         for part in [path.as_os_str().as_encoded_bytes(), &found.len().to_le_bytes(), &bytes] {
             self.digest.update((part.len() as u64).to_le_bytes());
             self.digest.update(part);
         }
         let text = String::from_utf8(bytes).ok().filter(|_| is_read);
         if text.is_none() {
-            self.blame(path);
+            self.mark_unsafe(path);
         }
         text
     }
 
-    fn blame(&mut self, path: &Path) {
+    fn mark_unsafe(&mut self, path: &Path) {
         self.program.get_or_insert_with(|| path.to_owned());
     }
 }

@@ -10,7 +10,7 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Glob {
     matcher: GlobMatcher,
-    is_for_names: bool,
+    matches_names: bool,
 }
 
 impl Glob {
@@ -19,16 +19,17 @@ impl Glob {
         let path = pattern.trim_start_matches("./").trim_matches('/');
         let mut builder = GlobBuilder::new(path);
         match builder.literal_separator(true).empty_alternates(true).build() {
-            Ok(glob) => {
-                Ok(Self { matcher: glob.compile_matcher(), is_for_names: !pattern.trim_end_matches('/').contains('/') })
-            }
+            Ok(glob) => Ok(Self {
+                matcher: glob.compile_matcher(),
+                matches_names: !pattern.trim_end_matches('/').contains('/'),
+            }),
             Err(error) => Err(Error::BadGlob { pattern: pattern.to_owned(), why: error.kind().to_string() }),
         }
     }
 
     /// True if a path matches.
-    pub(crate) fn fits(&self, path: &Path) -> bool {
-        if self.is_for_names {
+    pub(crate) fn is_match(&self, path: &Path) -> bool {
+        if self.matches_names {
             path.file_name().is_some_and(|name| self.matcher.is_match(name))
         } else {
             self.matcher.is_match(path)
@@ -58,7 +59,7 @@ mod tests {
             ("A.rs", &[]),
         ] {
             let glob = Glob::parse(pattern).unwrap();
-            let found: Vec<_> = paths.into_iter().filter(|path| glob.fits(Path::new(path))).collect();
+            let found: Vec<_> = paths.into_iter().filter(|path| glob.is_match(Path::new(path))).collect();
             assert_eq!(found, expected, "{pattern}");
         }
     }

@@ -1,8 +1,8 @@
 //! The `grep` tool: finds lines that match a pattern.
 
-mod answer;
-mod crew;
+mod format;
 mod hits;
+mod parallel;
 
 use async_trait::async_trait;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -10,10 +10,10 @@ use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, FileAccess, glob::Glob, on_disk, walk::Walk};
-use answer::Answer;
-use crew::Crew;
-use hits::Hunter;
+use crate::{Error, FileAccess, glob::Glob, on_disk, walk::TreeWalk};
+use format::GrepOutput;
+use hits::FileSearcher;
+use parallel::ParallelSearch;
 
 /// Default number of matches.
 const LIMIT: usize = 100;
@@ -38,7 +38,7 @@ impl Grep {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
+struct Args {
     pattern: String,
     path: Option<String>,
     glob: Option<String>,
@@ -52,7 +52,7 @@ struct Arguments {
 
 /// Pattern and limits of a search.
 #[derive(Debug)]
-struct Search {
+struct GrepSearch {
     matcher: RegexMatcher,
     context: usize,
     limit: usize,
@@ -94,8 +94,8 @@ impl Tool for Grep {
     }
 }
 
-fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
-    let search = Search {
+fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult, Error> {
+    let search = GrepSearch {
         matcher: matcher(arguments)?,
         // `as` saturates, so out-of-range values become the nearest limit.
         context: arguments.context.map_or(0, |context| (context as usize).min(MAX_CONTEXT)),
@@ -103,15 +103,15 @@ fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolRe
     };
     let path = arguments.path.as_deref().unwrap_or(".");
     let (beneath, inside) = files.open_for_reading(cx, path)?;
-    let mut answer = Answer::new(&search);
-    match Walk::new(&beneath, &inside, &cx.cancel) {
+    let mut answer = GrepOutput::new(&search);
+    match TreeWalk::new(&beneath, &inside, &cx.cancel) {
         Ok(walk) => {
-            let filter = Filter::parse(arguments.glob.as_deref())?;
-            Crew::new(&search, walk, &filter, &cx.cancel).search(path, &mut answer);
+            let filter = FileFilter::parse(arguments.glob.as_deref())?;
+            ParallelSearch::new(&search, walk, &filter, &cx.cancel).search(path, &mut answer);
         }
         Err(Error::NotDirectory { .. }) => {
             let file = beneath.file(&inside)?;
-            let hits = Hunter::new(&search, &cx.cancel).hunt(file);
+            let hits = FileSearcher::new(&search, &cx.cancel).search_file(file);
             if hits.is_binary {
                 return Err(Error::Binary { path: path.to_owned() });
             }
@@ -122,10 +122,10 @@ fn grep(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolRe
     if cx.cancel.is_cancelled() {
         return Err(Error::Interrupted);
     }
-    Ok(answer.tell())
+    Ok(answer.into_result())
 }
 
-fn matcher(arguments: &Arguments) -> Result<RegexMatcher, Error> {
+fn matcher(arguments: &Args) -> Result<RegexMatcher, Error> {
     RegexMatcherBuilder::new()
         .case_insensitive(arguments.ignore_case)
         .fixed_strings(arguments.literal)
@@ -140,13 +140,13 @@ fn matcher(arguments: &Arguments) -> Result<RegexMatcher, Error> {
 
 /// Which files are searched.
 #[derive(Debug)]
-enum Filter {
+enum FileFilter {
     All,
     Only(Glob),
     Not(Glob),
 }
 
-impl Filter {
+impl FileFilter {
     fn parse(glob: Option<&str>) -> Result<Self, Error> {
         Ok(match glob.filter(|glob| !glob.is_empty()) {
             None => Self::All,
@@ -157,11 +157,11 @@ impl Filter {
         })
     }
 
-    fn lets(&self, path: &std::path::Path) -> bool {
+    fn allows(&self, path: &std::path::Path) -> bool {
         match self {
             Self::All => true,
-            Self::Only(glob) => glob.fits(path),
-            Self::Not(glob) => !glob.fits(path),
+            Self::Only(glob) => glob.is_match(path),
+            Self::Not(glob) => !glob.is_match(path),
         }
     }
 }

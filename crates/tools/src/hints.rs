@@ -2,7 +2,7 @@
 
 use rustix::process::geteuid;
 
-use crate::sandbox::{ResourceLimits, Wrapper};
+use crate::sandbox::{ProcessWrapper, ResourceLimits};
 
 /// Error messages for a write to a read-only or busy mount.
 const READ_ONLY: [&str; 2] = ["Read-only file system", "Device or resource busy"];
@@ -34,30 +34,30 @@ const MIB: u64 = 1024 * 1024;
 pub(crate) fn hints(
     output: &str,
     exit_code: Option<i32>,
-    (wrapper, limits): (Wrapper, Option<&ResourceLimits>),
+    (wrapper, limits): (ProcessWrapper, Option<&ResourceLimits>),
 ) -> Vec<String> {
     let mut hints = Vec::new();
     if READ_ONLY.iter().any(|words| output.contains(words)) {
         hints.push(
-            "[The sandbox refuses changes outside the workspace and of protected files in it, such as AGENTS.md and \
-             .git/config. To change a protected file, use the write or edit tool: the owner is asked.]",
+            "[The sandbox refuses changes outside the workspace and to protected files in it, such as AGENTS.md and \
+             .git/config. To change a protected file, use the write or edit tool, which asks the owner for approval.]",
         );
     }
-    if wrapper == Wrapper::Supervisor && exit_code == Some(NOT_EXECUTABLE) && output.contains(DENIED) {
+    if wrapper == ProcessWrapper::Supervisor && exit_code == Some(NOT_EXECUTABLE) && output.contains(DENIED) {
         hints.push(if geteuid().is_root() {
-            "[Without bubblewrap, programs cannot make a file executable where the gateway runs as root: start a script \
+            "[Without bubblewrap, programs cannot make a file executable if the gateway runs as root: start a script \
              with its interpreter]"
         } else {
-            "[Without bubblewrap, programs cannot set the mode of a file, but for 700: use chmod 700 FILE, or start a \
+            "[Without bubblewrap, programs can set the mode of a file only to 700: use chmod 700 FILE, or start a \
              script with its interpreter]"
         });
     }
-    let reached = limits.into_iter().flat_map(|limits| reached(output, exit_code, limits));
+    let reached = limits.into_iter().flat_map(|limits| limit_hints(output, exit_code, limits));
     hints.into_iter().map(ToOwned::to_owned).chain(reached).collect()
 }
 
 /// Returns hints about resource limits that a command may have reached.
-fn reached(output: &str, exit_code: Option<i32>, limits: &ResourceLimits) -> Vec<String> {
+fn limit_hints(output: &str, exit_code: Option<i32>, limits: &ResourceLimits) -> Vec<String> {
     let says = |words: &[&str]| words.iter().any(|words| output.contains(words));
     let is_too_large = exit_code == Some(KILLED_BY_XFSZ) || says(&FILE_TOO_LARGE);
     let memory = limits

@@ -196,7 +196,7 @@ const VISIBLE: [&str; 163] = [
 const REPOSITORY: [&str; 5] = [".git", ".gitattributes", ".github", ".gitignore", ".gitmodules"];
 
 /// Maximum size of a gitlink file.
-const LONGEST: u64 = 1 << 12;
+const MAX_GITLINK_BYTES: u64 = 1 << 12;
 
 /// What a policy shows and hides of the home directory, for runs with a given working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -280,13 +280,13 @@ fn worktree_of(workspace: &Path) -> Option<PathBuf> {
 
 /// Returns the text of a short file, without trailing white space.
 fn line_of(path: &Path) -> Option<String> {
-    let is_short = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= LONGEST);
+    let is_short = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= MAX_GITLINK_BYTES);
     let text = if is_short { fs::read_to_string(path).ok()? } else { return None };
     Some(text.trim_end().to_owned())
 }
 
 /// True if a path contains `..`.
-pub(crate) fn goes_up(path: &Path) -> bool {
+pub(crate) fn contains_parent(path: &Path) -> bool {
     path.components().any(|part| part == Component::ParentDir)
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use homard_agent::{Ambient, task};
-use homard_audit::{Audit, Fact};
+use homard_audit::{Audit, AuditRecord};
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt,
@@ -19,22 +19,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     hints::hints,
-    output::Output,
-    process::{End, Finished, Input, Process},
+    output::OutputBuffer,
+    process::{CommandEnd, CommandInput, CommandProcess, FinishedProcess},
 };
 
 /// Bytes kept of the beginning and of the end of the output between two polls.
-const UNREAD: usize = 15_000;
+const MAX_UNREAD: usize = 15_000;
 
 /// Time limit for a command to read its input.
-const LISTEN: Duration = Duration::from_secs(2);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Ends the input of a terminal, if it is alone on its line.
 const END_OF_INPUT: &[u8] = &[4];
 
 /// A running or finished command.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct CommandJob {
     /// The command line.
     pub(crate) command: String,
     /// Working directory.
@@ -47,29 +47,29 @@ pub(crate) struct Job {
     limit: Duration,
     ambient: Ambient,
     stop: CancellationToken,
-    written: Mutex<Written>,
-    outcome: watch::Sender<Option<Arc<Outcome>>>,
-    input: tokio::sync::Mutex<Option<Input>>,
+    written: Mutex<CapturedOutput>,
+    outcome: watch::Sender<Option<Arc<CommandOutcome>>>,
+    input: tokio::sync::Mutex<Option<CommandInput>>,
 }
 
 #[derive(Debug)]
-struct Written {
-    all: Output,
-    unread: Output,
+struct CapturedOutput {
+    all: OutputBuffer,
+    unread: OutputBuffer,
     is_fresh: bool,
 }
 
 /// Outcome of a finished command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct CommandOutcome {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
     /// `timeout`, `cancel`, `limit` or `sandbox` if it was stopped.
     pub(crate) stopped: Option<&'static str>,
     /// What went wrong, as a sentence without its full stop; `None` on success.
-    pub(crate) trouble: Option<String>,
+    pub(crate) error: Option<String>,
     /// Number of processes it left behind, which were killed.
-    pub(crate) left: usize,
+    pub(crate) leftover_processes: usize,
     /// Notes about its sandbox, one sentence each.
     pub(crate) notes: Vec<String>,
     pub(crate) took: Duration,
@@ -77,11 +77,11 @@ pub(crate) struct Outcome {
     pub(crate) ended: Instant,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Adds the outcome to an audit entry.
-    fn noted(&self, fact: Fact) -> Fact {
-        let how = self.stopped.unwrap_or(if self.trouble.is_none() { "ok" } else { "failed" });
-        let fact = fact.ended(how).count("ms", u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX));
+    fn add_to_audit(&self, fact: AuditRecord) -> AuditRecord {
+        let how = self.stopped.unwrap_or(if self.error.is_none() { "ok" } else { "failed" });
+        let fact = fact.outcome(how).count("ms", u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX));
         match (self.exit_code, self.signal) {
             (Some(code), _) => fact.count("code", u64::from(code.unsigned_abs())),
             (None, Some(signal)) => fact.count("signal", u64::from(signal.unsigned_abs())),
@@ -92,19 +92,19 @@ impl Outcome {
 
 /// Parameters of a command to be watched.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct JobParams {
     pub(crate) command: String,
     pub(crate) cwd: PathBuf,
     pub(crate) limit: Duration,
     pub(crate) ambient: Ambient,
     /// Audit log and entry for its end.
-    pub(crate) on_end: (Audit, Fact),
+    pub(crate) on_end: (Audit, AuditRecord),
 }
 
-impl Job {
+impl CommandJob {
     /// Watches a process until it ends, in a separate task.
-    pub(crate) fn watch(process: Process, input: Option<Input>, order: Order) -> Arc<Self> {
-        let Order { command, cwd, limit, ambient, on_end: (audit, fact) } = order;
+    pub(crate) fn watch(process: CommandProcess, input: Option<CommandInput>, order: JobParams) -> Arc<Self> {
+        let JobParams { command, cwd, limit, ambient, on_end: (audit, fact) } = order;
         let job = Arc::new(Self {
             command,
             cwd,
@@ -114,9 +114,9 @@ impl Job {
             limit,
             ambient,
             stop: CancellationToken::new(),
-            written: Mutex::new(Written {
-                all: Output::default(),
-                unread: Output::keeping(UNREAD, UNREAD),
+            written: Mutex::new(CapturedOutput {
+                all: OutputBuffer::default(),
+                unread: OutputBuffer::with_limits(MAX_UNREAD, MAX_UNREAD),
                 is_fresh: false,
             }),
             outcome: watch::Sender::new(None),
@@ -124,10 +124,10 @@ impl Job {
         });
         let watched = job.clone();
         task::spawn("command", async move {
-            let finished = process.finish(&watched.stop, watched.limit, |bytes| watched.hear(bytes)).await;
+            let finished = process.finish(&watched.stop, watched.limit, |bytes| watched.append_output(bytes)).await;
             watched.input.lock().await.take();
             let outcome = watched.outcome(&finished);
-            audit.note(outcome.noted(fact));
+            audit.note(outcome.add_to_audit(fact));
             watched.outcome.send_replace(Some(Arc::new(outcome)));
         });
         job
@@ -144,7 +144,7 @@ impl Job {
     }
 
     /// Waits for its end.
-    pub(crate) async fn over(&self) -> Arc<Outcome> {
+    pub(crate) async fn finished(&self) -> Arc<CommandOutcome> {
         let mut watched = self.outcome.subscribe();
         match watched.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
             Ok(Some(outcome)) => outcome,
@@ -154,24 +154,24 @@ impl Job {
     }
 
     /// Returns the outcome, if it has ended.
-    pub(crate) fn ended(&self) -> Option<Arc<Outcome>> {
+    pub(crate) fn outcome_if_finished(&self) -> Option<Arc<CommandOutcome>> {
         self.outcome.borrow().clone()
     }
 
     /// Returns the running time.
-    pub(crate) fn took(&self) -> Duration {
-        self.ended().map_or_else(|| self.started.elapsed(), |outcome| outcome.took)
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.outcome_if_finished().map_or_else(|| self.started.elapsed(), |outcome| outcome.took)
     }
 
     /// Returns the kept output, and whether some of it was dropped.
     pub(crate) fn text(&self) -> (String, bool) {
         let written = self.written();
-        (written.all.text(), written.all.is_cut())
+        (written.all.text(), written.all.is_truncated())
     }
 
     /// Returns about the last `count` bytes of its output.
     pub(crate) fn tail(&self, count: usize) -> String {
-        self.written().all.last(count)
+        self.written().all.tail(count)
     }
 
     /// Returns the output since the previous call.
@@ -180,25 +180,27 @@ impl Job {
     }
 
     /// Returns the newest output, if there is any since the previous call.
-    pub(crate) fn news(&self, count: usize) -> Option<String> {
+    pub(crate) fn new_output(&self, count: usize) -> Option<String> {
         let mut written = self.written();
-        std::mem::take(&mut written.is_fresh).then(|| written.all.last(count))
+        std::mem::take(&mut written.is_fresh).then(|| written.all.tail(count))
     }
 
     /// Writes to its input and optionally closes it. The error is a message for the model.
-    pub(crate) async fn tell(&self, bytes: &[u8], then_end: bool) -> Result<usize, String> {
+    pub(crate) async fn write_input(&self, bytes: &[u8], then_end: bool) -> Result<usize, String> {
         let mut held = self.input.lock().await;
         let Some(input) = held.as_mut() else {
-            return Err("it has no input: only a command that was started with background or pty has".to_owned());
+            return Err(
+                "the command has no input: only a command that was started with background or pty has one".to_owned()
+            );
         };
         let end = if then_end && input.is_terminal { END_OF_INPUT } else { &[] };
         let bytes = [bytes, end].concat();
         let mut told = 0;
         while told < bytes.len() {
-            match timeout(LISTEN, input.pipe.write(&bytes[told..])).await {
+            match timeout(INPUT_TIMEOUT, input.pipe.write(&bytes[told..])).await {
                 Ok(Ok(count)) => told += count,
                 Ok(Err(error)) => return Err(format!("its input is closed ({error})")),
-                Err(_) => return Err(format!("it does not read its input, and took only {told} bytes")),
+                Err(_) => return Err(format!("the command does not read its input; only {told} bytes were written")),
             }
         }
         if then_end && !input.is_terminal {
@@ -212,19 +214,19 @@ impl Job {
         self.input.lock().await.as_ref().is_some_and(|input| input.is_terminal)
     }
 
-    fn hear(&self, bytes: &[u8]) {
+    fn append_output(&self, bytes: &[u8]) {
         let mut written = self.written();
         written.all.push(bytes);
         written.unread.push(bytes);
         written.is_fresh = true;
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, CapturedOutput> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns notes about the sandbox of a finished command.
-    fn notes(&self, finished: &Finished, exit_code: Option<i32>) -> Vec<String> {
+    fn notes(&self, finished: &FinishedProcess, exit_code: Option<i32>) -> Vec<String> {
         let Some(notes) = &finished.notes else { return Vec::new() };
         let limits = finished.usage.as_ref().map(|usage| &usage.limits);
         let mut all = hints(&self.text().0, exit_code, (finished.wrapper, limits));
@@ -232,10 +234,10 @@ impl Job {
         all
     }
 
-    fn outcome(&self, finished: &Finished) -> Outcome {
+    fn outcome(&self, finished: &FinishedProcess) -> CommandOutcome {
         let (mut exit_code, mut signal, mut stopped) = (None, None, None);
         let trouble = match &finished.end {
-            End::Exited(status) => {
+            CommandEnd::Exited(status) => {
                 (exit_code, signal) = (status.code(), status.signal());
                 match (status.code(), status.signal()) {
                     (Some(0), _) => None,
@@ -247,33 +249,33 @@ impl Job {
                     (None, signal) => Some(format!("Command was killed by signal {}", signal.unwrap_or_default())),
                 }
             }
-            End::TimedOut => {
+            CommandEnd::TimedOut => {
                 stopped = Some("timeout");
                 Some(format!("Command timed out after {} seconds and was stopped", self.limit.as_secs_f64()))
             }
-            End::Cancelled => {
+            CommandEnd::Cancelled => {
                 stopped = Some("cancel");
-                Some("Command was stopped, because the run was".to_owned())
+                Some("Command was stopped, because the run was stopped".to_owned())
             }
-            End::Exceeded(exceeded) => {
+            CommandEnd::Exceeded(exceeded) => {
                 stopped = Some("limit");
                 Some(exceeded.trouble())
             }
-            End::Planted(path) => {
+            CommandEnd::Planted(path) => {
                 stopped = Some("sandbox");
                 Some(format!(
-                    "Command was stopped, because it made {} again after the sandbox had taken it aside",
+                    "Command was stopped, because it created {} again after the sandbox had quarantined it",
                     path.display()
                 ))
             }
-            End::Lost(error) => Some(format!("Command was stopped, because it could not be watched: {error}")),
+            CommandEnd::Lost(error) => Some(format!("Command was stopped, because it could not be monitored: {error}")),
         };
-        Outcome {
+        CommandOutcome {
             exit_code,
             signal,
             stopped,
-            trouble,
-            left: finished.left,
+            error: trouble,
+            leftover_processes: finished.leftover_processes,
             notes: self.notes(finished, exit_code),
             took: self.started.elapsed(),
             ended_ms: self.ambient.now_ms(),
@@ -282,14 +284,14 @@ impl Job {
     }
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Returns the status for structured details.
     pub(crate) fn status(&self) -> &'static str {
-        if self.trouble.is_none() { "completed" } else { "failed" }
+        if self.error.is_none() { "completed" } else { "failed" }
     }
 
     /// Adds the outcome to structured details.
-    pub(crate) fn put_into(&self, details: &mut Value) {
+    pub(crate) fn add_to_details(&self, details: &mut Value) {
         details["status"] = json!(self.status());
         details["exitCode"] = json!(self.exit_code);
         if let Some(signal) = self.signal {

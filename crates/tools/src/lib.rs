@@ -8,45 +8,45 @@
 
 mod apply_patch;
 pub mod argv;
+mod atomic_file;
 mod background;
-mod beneath;
+mod cancel_reader;
+mod command_tree;
 mod edit;
 pub mod egress;
 mod error;
 mod exec;
+mod exec_policy;
 mod file_access;
+mod file_locks;
 mod find;
-mod gate;
 mod git_settings;
 mod glob;
 mod grep;
 mod hints;
 mod home_view;
-pub mod house;
 mod job;
 mod keys;
-mod likeness;
 mod ls;
 pub mod mcp;
 mod memory;
 mod message;
 mod output;
 mod page;
+mod path_guard;
 mod path_rules;
 mod process;
 mod process_tool;
 mod protected;
 mod read;
-mod recent;
 mod recipients;
 pub mod sandbox;
 pub mod search;
-mod stoppable;
-mod target;
+pub mod session_tools;
+mod similarity;
 mod terminal;
 mod text;
-mod tree;
-mod turns;
+mod ttl_cache;
 mod variables;
 mod walk;
 mod web_fetch;
@@ -63,21 +63,21 @@ use homard_agent::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::egress::SystemNames;
+use crate::egress::SystemResolver;
 use crate::error::Error;
 pub use crate::{
     apply_patch::ApplyPatch,
-    background::Background,
+    background::BackgroundCommands,
     edit::Edit,
-    exec::{Approvals, Exec, ExecSettings},
+    exec::{Exec, ExecApprovalSettings, ExecSettings},
+    exec_policy::{ExecDecision, ExecPolicy, ExecRequest},
     file_access::FileAccess,
     find::Find,
-    gate::{Decision, ExecRequest, Gate},
     grep::Grep,
     ls::Ls,
     memory::{MemoryGet, MemorySearch, MemorySettings, memory},
-    message::{Message, MessageRules, enclose},
-    process_tool::Process,
+    message::{MessageRules, MessageTool, read_attachment},
+    process_tool::ProcessTool,
     read::Read,
     recipients::Recipients,
     web_fetch::{WebFetch, WebFetchSettings},
@@ -92,7 +92,7 @@ pub fn all(exec_env: Vec<(String, String)>) -> Vec<Arc<dyn Tool>> {
 
 /// Returns every tool of this crate, with these settings for commands.
 pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
-    let files = FileAccess::beside(&exec.sandbox, exec.background.watches(), exec.approvals.is_some());
+    let files = FileAccess::with_watches(&exec.sandbox, exec.background.watches(), exec.approvals.is_some());
     let memory = Arc::new(MemorySettings { files: files.clone(), ..MemorySettings::default() });
     vec![
         Arc::new(Read::new(files.clone())),
@@ -104,10 +104,10 @@ pub fn all_with(exec: ExecSettings) -> Vec<Arc<dyn Tool>> {
         Arc::new(Ls::new(files)),
         Arc::new(MemorySearch::new(memory.clone())),
         Arc::new(MemoryGet::new(memory)),
-        Arc::new(Process::new(exec.background.clone(), exec.keep)),
+        Arc::new(ProcessTool::new(exec.background.clone(), exec.keep_finished)),
         Arc::new(Exec::new(exec)),
-        Arc::new(WebFetch::new(WebFetchSettings::default(), Arc::new(SystemNames), Ambient::system())),
-        Arc::new(WebSearch::new(WebSearchSettings::default(), None, Arc::new(SystemNames), Ambient::system())),
+        Arc::new(WebFetch::new(WebFetchSettings::default(), Arc::new(SystemResolver), Ambient::system())),
+        Arc::new(WebSearch::new(WebSearchSettings::default(), None, Arc::new(SystemResolver), Ambient::system())),
     ]
 }
 

@@ -35,7 +35,7 @@ impl Ls {
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct Args {
     path: Option<String>,
     limit: Option<f64>,
     after: Option<String>,
@@ -71,18 +71,18 @@ impl Tool for Ls {
     }
 }
 
-fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResult, Error> {
+fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Args) -> Result<ToolResult, Error> {
     let path = arguments.path.as_deref().unwrap_or(".");
     // `as` saturates, so out-of-range values become the nearest limit.
     let limit = arguments.limit.map_or(MAX_ENTRIES, |limit| (limit as usize).clamp(1, MAX_ENTRIES));
     let after = arguments.after.as_deref().map(|after| after.strip_suffix('/').unwrap_or(after));
     let (beneath, inside) = files.open_for_reading(cx, path)?;
     let directory = beneath.directory(&inside)?;
-    let Listed { first, total } = Listed::of(&directory, limit, after, &cx.cancel)
-        .map_err(|errno| beneath.explain(path, errno))?
+    let DirectoryListing { first, total } = DirectoryListing::of(&directory, limit, after, &cx.cancel)
+        .map_err(|errno| beneath.map_errno(path, errno))?
         .ok_or(Error::Interrupted)?;
     let left_out = total - first.len();
-    let mut lines: Vec<String> = first.iter().map(|(name, kind)| shown(name, *kind)).collect();
+    let mut lines: Vec<String> = first.iter().map(|(name, kind)| display_name(name, *kind)).collect();
     match first.last_key_value() {
         None => lines.push(if after.is_some() { "(nothing more)" } else { "(empty directory)" }.to_owned()),
         Some((last, _)) if left_out > 0 => lines.push(format!(
@@ -96,14 +96,14 @@ fn ls(cx: &ToolCx, files: &FileAccess, arguments: &Arguments) -> Result<ToolResu
 }
 
 /// Entries of a directory.
-struct Listed {
+struct DirectoryListing {
     /// The first entries, by name.
     first: BTreeMap<CString, FileType>,
     /// Total number of entries.
     total: usize,
 }
 
-impl Listed {
+impl DirectoryListing {
     /// Lists entries after a name; `None` if the run was cancelled meanwhile.
     fn of(
         directory: &OwnedFd,
@@ -145,7 +145,7 @@ pub(crate) fn kind(directory: &OwnedFd, entry: &DirEntry) -> FileType {
         .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
 
-fn shown(name: &CStr, kind: FileType) -> String {
+fn display_name(name: &CStr, kind: FileType) -> String {
     let name = one_line(name.to_string_lossy());
     if kind == FileType::Directory { name + "/" } else { name }
 }

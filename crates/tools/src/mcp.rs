@@ -2,15 +2,15 @@
 //!
 //! A server is a command that communicates over standard input and output, or an HTTP endpoint. It is started in the
 //! background, its tools are listed when it is ready, and after it exits it is started again at the next call.
-//! Start with `Servers`; `keeper` supervises one server, `link` is one connection to it.
+//! Start with `McpServers`; `keeper` supervises one server, `link` is one connection to it.
 
-mod answer;
 mod breaker;
-mod child;
-mod keeper;
-mod link;
+mod connection;
 mod names;
+mod result;
+mod server_process;
 mod setup;
+mod supervisor;
 mod tool;
 
 use std::{
@@ -26,71 +26,71 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{
-    keeper::{House, Keeper},
-    tool::McpTool,
-};
 pub use self::{
-    keeper::{ServerState, ServerStatus},
-    setup::{Reach, ServerSetup},
+    setup::{ServerSetup, ServerTransport},
+    supervisor::{ServerState, ServerStatus},
+};
+use self::{
+    supervisor::{McpShared, ServerSupervisor},
+    tool::McpTool,
 };
 use crate::variables;
 
-/// The configured servers. They are shut down by [`Servers::close`], or killed when this is dropped.
+/// The configured servers. They are shut down by [`McpServers::close`], or killed when this is dropped.
 #[derive(Debug)]
-pub struct Servers {
-    keepers: Mutex<Vec<Arc<Keeper>>>,
-    house: House,
+pub struct McpServers {
+    supervisors: Mutex<Vec<Arc<ServerSupervisor>>>,
+    shared: McpShared,
 }
 
-impl Servers {
+impl McpServers {
     /// Starts to connect to all servers in the background; requires a runtime. Commands see a part of `env`, such as
     /// PATH and HOME, besides the variables of their setup.
     pub fn new(setups: Vec<ServerSetup>, env: Vec<(String, String)>) -> Self {
-        let house = House {
-            env: variables::passed(env).into(),
-            edition: watch::Sender::new(0),
-            tried: watch::Sender::new(0),
+        let house = McpShared {
+            env: variables::filter_environment(env).into(),
+            revision: watch::Sender::new(0),
+            attempted: watch::Sender::new(0),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        let servers = Self { keepers: Mutex::default(), house };
+        let servers = Self { supervisors: Mutex::default(), shared: house };
         servers.set(setups);
         servers
     }
 
     /// Applies a new config: unchanged servers are kept, others are stopped, and new ones are started.
     pub fn set(&self, setups: Vec<ServerSetup>) {
-        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keepers = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *keepers);
         let mut taken = BTreeSet::new();
         for setup in setups {
             let prefix = names::prefix(&setup.name, &mut taken);
-            let kept = before.iter().position(|keeper| keeper.is_of(&setup, &prefix));
+            let kept = before.iter().position(|keeper| keeper.matches(&setup, &prefix));
             keepers.push(kept.map_or_else(|| self.start(setup, prefix), |at| before.swap_remove(at)));
         }
         before.iter().for_each(|keeper| keeper.end());
     }
 
-    fn start(&self, setup: ServerSetup, prefix: String) -> Arc<Keeper> {
-        let stop = self.house.stop.child_token();
-        let keeper = Arc::new(Keeper::new(setup, prefix, House { stop, ..self.house.clone() }));
+    fn start(&self, setup: ServerSetup, prefix: String) -> Arc<ServerSupervisor> {
+        let stop = self.shared.stop.child_token();
+        let keeper = Arc::new(ServerSupervisor::new(setup, prefix, McpShared { stop, ..self.shared.clone() }));
         // Joined through the tracker in `close`.
-        task::spawn("mcp server", self.house.tasks.track_future(keeper.clone().keep()));
+        task::spawn("mcp server", self.shared.tasks.track_future(keeper.clone().supervise()));
         keeper
     }
 
-    fn keepers(&self) -> Vec<Arc<Keeper>> {
-        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn supervisors(&self) -> Vec<Arc<ServerSupervisor>> {
+        self.supervisors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until a connection to every server was attempted once, but at most `limit`: a late server adds its tools
     /// later.
     pub async fn settled(&self, limit: Duration) {
-        let (mut tried, keepers) = (self.house.tried.subscribe(), self.keepers());
-        let are_tried = |_: &u64| keepers.iter().all(|keeper| keeper.is_tried());
+        let (mut tried, keepers) = (self.shared.attempted.subscribe(), self.supervisors());
+        let are_tried = |_: &u64| keepers.iter().all(|keeper| keeper.was_attempted());
         if timeout(limit, tried.wait_for(are_tried)).await.is_err() {
-            tracing::warn!(?limit, "some MCP servers are late");
+            tracing::warn!(?limit, "some MCP servers have not connected yet");
         }
     }
 
@@ -98,7 +98,7 @@ impl Servers {
     pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
         let mut taken = BTreeSet::new();
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-        for keeper in self.keepers() {
+        for keeper in self.supervisors() {
             for offer in keeper.offers() {
                 let name = names::tool(keeper.prefix(), &offer.name, &mut taken);
                 tools.push(Arc::new(McpTool::new(keeper.clone(), name, offer)));
@@ -107,28 +107,28 @@ impl Servers {
         tools
     }
 
-    /// Returns a counter that changes whenever [`Servers::tools`] changes by itself, and when a server goes down or
+    /// Returns a counter that changes whenever [`McpServers::tools`] changes by itself, and when a server goes down or
     /// comes back.
     pub fn watch(&self) -> watch::Receiver<u64> {
-        self.house.edition.subscribe()
+        self.shared.revision.subscribe()
     }
 
     /// Returns the status of each server.
     pub fn status(&self) -> Vec<ServerStatus> {
         let now = Instant::now();
-        self.keepers().iter().map(|keeper| keeper.status(now)).collect()
+        self.supervisors().iter().map(|keeper| keeper.status(now)).collect()
     }
 
     /// Stops all servers with all their child processes, and waits for that.
     pub async fn close(&self) {
-        self.house.stop.cancel();
-        self.house.tasks.close();
-        self.house.tasks.wait().await;
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
     }
 }
 
-impl Drop for Servers {
+impl Drop for McpServers {
     fn drop(&mut self) {
-        self.house.stop.cancel();
+        self.shared.stop.cancel();
     }
 }

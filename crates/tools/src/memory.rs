@@ -55,6 +55,6 @@ pub fn memory(settings: MemorySettings) -> Vec<Arc<dyn Tool>> {
 }
 
 /// Formats a result as JSON, for both people and programs.
-fn told(payload: Value) -> ToolResult {
+fn json_result(payload: Value) -> ToolResult {
     ToolResult::text(format!("{payload:#}")).with_details(payload)
 }

@@ -1,6 +1,6 @@
 //! The `message` tool: sends messages and polls to a chat platform, adds reactions, edits and deletes messages.
 //!
-//! This module checks the recipients; the [`Courier`] delivers. A run of a non-owner may only write to the conversation
+//! This module checks the recipients; the [`ChannelSender`] delivers. A run of a non-owner may only write to the conversation
 //! that it answers.
 
 use std::{collections::BTreeMap, fmt, io::Read, path::Path, sync::Arc};
@@ -8,16 +8,16 @@ use std::{collections::BTreeMap, fmt, io::Read, path::Path, sync::Arc};
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use homard_agent::{
-    courier::{Action, Courier, Media, Outgoing, Poll, Receipt},
+    channel_sender::{ChannelSender, MessageActionKind, OutgoingAction, OutgoingMedia, Poll, Receipt},
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
 use homard_proto::Route;
-use homard_reply::sent::is_same;
+use homard_reply::sent::is_same_conversation;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, FileAccess, Recipients, failure, parse, stoppable::Stoppable};
+use crate::{Error, FileAccess, Recipients, cancel_reader::CancelReader, failure, parse};
 
 const NAME: &str = "message";
 /// Maximum size of an attachment in MiB.
@@ -29,8 +29,8 @@ const MAX_READ: usize = 100;
 /// Number of options of a poll.
 const OPTIONS: std::ops::RangeInclusive<usize> = 2..=12;
 /// Error message if no channel is configured.
-const NO_CHANNEL: &str = "no channel is set up, so nothing can be sent: answer here instead. The owner sets channels up in \
-                          the config, under channels";
+const NO_CHANNEL: &str = "no channel is configured, so nothing can be sent: reply here instead. The owner configures \
+                          channels in the config, under channels";
 
 /// Owner's limits on whom a conversation writes to: `tools.message`. [`Recipients`] is checked in addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,23 +51,23 @@ impl Default for MessageRules {
 
 /// Sends messages to a chat platform.
 #[derive(Clone, Default)]
-pub struct Message {
-    courier: Option<Arc<dyn Courier>>,
+pub struct MessageTool {
+    sender: Option<Arc<dyn ChannelSender>>,
     rules: MessageRules,
     recipients: Recipients,
     files: FileAccess,
 }
 
-impl fmt::Debug for Message {
+impl fmt::Debug for MessageTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Message").field("rules", &self.rules).field("has_courier", &self.courier.is_some()).finish()
+        f.debug_struct("MessageTool").field("rules", &self.rules).field("has_sender", &self.sender.is_some()).finish()
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
-    action: Word,
+struct Args {
+    action: MessageAction,
     channel: Option<String>,
     target: Option<String>,
     to: Option<String>,
@@ -100,7 +100,7 @@ struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Word {
+enum MessageAction {
     Send,
     Broadcast,
     Reply,
@@ -115,24 +115,24 @@ enum Word {
 
 /// Why nothing was sent.
 #[derive(Debug, thiserror::Error)]
-enum No {
+enum MessageError {
     #[error("{0}")]
-    Said(String),
+    Text(String),
     #[error(transparent)]
     File(#[from] Error),
 }
 
-impl No {
-    fn said<T>(why: impl Into<String>) -> Result<T, Self> {
-        Err(Self::Said(why.into()))
+impl MessageError {
+    fn text<T>(why: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Text(why.into()))
     }
 }
 
-impl Message {
+impl MessageTool {
     /// Creates the tool. Without a channel sender every call reports that no channel is configured.
-    pub fn new(courier: Option<Arc<dyn Courier>>, rules: MessageRules) -> Self {
+    pub fn new(courier: Option<Arc<dyn ChannelSender>>, rules: MessageRules) -> Self {
         let recipients = Recipients::new(courier.clone(), Vec::new(), BTreeMap::new());
-        Self { courier, rules, recipients, files: FileAccess::default() }
+        Self { sender: courier, rules, recipients, files: FileAccess::default() }
     }
 
     /// Sets the allowed recipients.
@@ -147,20 +147,22 @@ impl Message {
         Self { files, ..self }
     }
 
-    async fn send(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, No> {
-        let Some(courier) = &self.courier else { return No::said(NO_CHANNEL) };
-        let arguments: Arguments = parse(arguments)?;
+    async fn send(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, MessageError> {
+        let Some(courier) = &self.sender else { return MessageError::text(NO_CHANNEL) };
+        let arguments: Args = parse(arguments)?;
         let mut outgoing = arguments.outgoing()?;
-        let places = self.places(cx, &arguments)?;
+        let places = self.destinations(cx, &arguments)?;
         if arguments.dry_run == Some(true) {
             let to: Vec<_> = places.iter().map(|place| json!({"channel": place.channel, "to": place.to})).collect();
-            return Ok(told(json!({"ok": true, "dryRun": true, "action": outgoing.action.name(), "targets": to})));
+            return Ok(json_result(
+                json!({"ok": true, "dryRun": true, "action": outgoing.action.name(), "targets": to}),
+            ));
         }
         outgoing.media = media((cx, &self.files), &arguments).await?;
-        outgoing.hides_previews = !cx.loads_addresses();
+        outgoing.hides_previews = !cx.may_load_urls();
         let mut results = Vec::new();
         for place in places {
-            let mine = Outgoing {
+            let mine = OutgoingAction {
                 id: cx.hub.as_ref().map_or_else(|| cx.call.to_string(), |hub| hub.ambient().nonce()),
                 channel: place.channel.clone(),
                 to: place.to.clone().unwrap_or_default(),
@@ -168,206 +170,222 @@ impl Message {
                 thread: place.thread.clone(),
                 ..outgoing.clone()
             };
-            let carried = carry(courier.as_ref(), mine, &cx.cancel).await;
-            self.recipients.note((cx, NAME), &place, if carried.is_ok() { "ok" } else { "failed" });
+            let carried = deliver(courier.as_ref(), mine, &cx.cancel).await;
+            self.recipients.audit((cx, NAME), &place, if carried.is_ok() { "ok" } else { "failed" });
             results.push((place, carried));
         }
         Ok(summary(&arguments, &outgoing, &results))
     }
 
     /// Returns the destinations, if all are allowed.
-    fn places(&self, cx: &ToolCx, arguments: &Arguments) -> Result<Vec<Route>, No> {
-        let many = arguments.action == Word::Broadcast;
-        let named: Vec<_> = arguments.named().collect();
+    fn destinations(&self, cx: &ToolCx, arguments: &Args) -> Result<Vec<Route>, MessageError> {
+        let many = arguments.action == MessageAction::Broadcast;
+        let named: Vec<_> = arguments.recipients().collect();
         match (many, named.len()) {
-            (true, _) if !self.rules.broadcast => return No::said("broadcasts are off (tools.message.broadcast)"),
-            (true, 0) => return No::said("targets is empty: name those who are to get it"),
-            (true, count) if count > MAX_TARGETS => {
-                return No::said(format!("at most {MAX_TARGETS} targets in one call"));
+            (true, _) if !self.rules.broadcast => {
+                return MessageError::text("broadcasts are disabled (tools.message.broadcast)");
             }
-            (false, 2..) => return No::said("name one target, or use the action broadcast"),
+            (true, 0) => return MessageError::text("targets is empty: name the recipients"),
+            (true, count) if count > MAX_TARGETS => {
+                return MessageError::text(format!("at most {MAX_TARGETS} targets in one call"));
+            }
+            (false, 2..) => return MessageError::text("name one target, or use the action broadcast"),
             (true | false, _) => {}
         }
         let origin = &cx.origin.route;
         let places: Vec<_> = match &named[..] {
-            [] => vec![arguments.here(origin)?],
-            named => named.iter().map(|to| arguments.there(to, origin)).collect(),
+            [] => vec![arguments.current_conversation(origin)?],
+            named => named.iter().map(|to| arguments.destination(to, origin)).collect(),
         };
         places.iter().try_for_each(|place| self.check(cx, place))?;
         // In a group, the message could be another member's.
-        if arguments.action == Word::Delete && !cx.origin.is_owner() {
-            return No::said("only the owner's runs take messages back");
+        if arguments.action == MessageAction::Delete && !cx.origin.is_owner() {
+            return MessageError::text("only the owner's runs may delete messages");
         }
         Ok(places)
     }
 
-    fn check(&self, cx: &ToolCx, place: &Route) -> Result<(), No> {
+    fn check(&self, cx: &ToolCx, place: &Route) -> Result<(), MessageError> {
         let origin = &cx.origin.route;
-        let is_here = origin.channel.is_some() && is_same(place, origin);
+        let is_here = origin.channel.is_some() && is_same_conversation(place, origin);
         if is_here {
             return Ok(());
         }
         if !cx.origin.is_owner() {
-            return No::said("only the owner's runs write elsewhere: leave out target and channel to write here");
+            return MessageError::text(
+                "only the owner's runs may write to other chats: leave out target and channel to write here",
+            );
         }
         // A run that was not started from a chat belongs to no platform.
         match &origin.channel {
             Some(channel) if place.channel.as_ref() == Some(channel) && !self.rules.within_channel => {
-                return No::said(
-                    "other conversations may not be written to from this one \
-                     (tools.message.crossContext.allowWithinProvider)",
+                return MessageError::text(
+                    "this chat may not send messages to other chats (tools.message.crossContext.allowWithinProvider)",
                 );
             }
             Some(channel) if place.channel.as_ref() != Some(channel) && !self.rules.across_channels => {
-                return No::said(format!(
-                    "a conversation on {channel} does not write to other platforms \
+                return MessageError::text(format!(
+                    "a chat on {channel} may not send messages to other channels \
                      (tools.message.crossContext.allowAcrossProviders)"
                 ));
             }
             Some(_) | None => {}
         }
-        self.recipients.check((cx, NAME), place).map_err(No::Said)
+        self.recipients.check((cx, NAME), place).map_err(MessageError::Text)
     }
 }
 
-fn given(text: &Option<String>) -> Option<String> {
+fn non_blank(text: &Option<String>) -> Option<String> {
     text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-impl Arguments {
-    fn named(&self) -> impl Iterator<Item = String> {
-        let one = given(&self.target).or_else(|| given(&self.to));
-        one.into_iter().chain(self.targets.iter().filter_map(|target| given(&Some(target.clone()))))
+impl Args {
+    fn recipients(&self) -> impl Iterator<Item = String> {
+        let one = non_blank(&self.target).or_else(|| non_blank(&self.to));
+        one.into_iter().chain(self.targets.iter().filter_map(|target| non_blank(&Some(target.clone()))))
     }
 
     /// Returns the conversation that the run answers.
-    fn here(&self, origin: &Route) -> Result<Route, No> {
-        let channel = given(&self.channel).map(|channel| channel.to_lowercase());
+    fn current_conversation(&self, origin: &Route) -> Result<Route, MessageError> {
+        let channel = non_blank(&self.channel).map(|channel| channel.to_lowercase());
         let is_other = channel.is_some() && channel != origin.channel;
         if is_other || origin.to.is_none() {
-            return No::said("target is missing: say to whom it goes");
+            return MessageError::text("target is missing: name the recipient");
         }
         Ok(Route {
-            account: given(&self.account_id).or_else(|| origin.account.clone()),
-            thread: given(&self.thread_id).or_else(|| origin.thread.clone()),
+            account: non_blank(&self.account_id).or_else(|| origin.account.clone()),
+            thread: non_blank(&self.thread_id).or_else(|| origin.thread.clone()),
             ..origin.clone()
         })
     }
 
-    fn there(&self, to: &str, origin: &Route) -> Route {
-        let channel = given(&self.channel).map(|channel| channel.to_lowercase()).or_else(|| origin.channel.clone());
-        let account = given(&self.account_id);
+    fn destination(&self, to: &str, origin: &Route) -> Route {
+        let channel = non_blank(&self.channel).map(|channel| channel.to_lowercase()).or_else(|| origin.channel.clone());
+        let account = non_blank(&self.account_id);
         let account = account.or_else(|| origin.account.clone().filter(|_| channel == origin.channel));
-        Route { channel, to: Some(to.to_owned()), account, thread: given(&self.thread_id) }
+        Route { channel, to: Some(to.to_owned()), account, thread: non_blank(&self.thread_id) }
     }
 
     /// Returns the file name without path separators, so that it cannot name another directory on the receiving
     /// machine.
     fn file_name(&self) -> Option<String> {
-        given(&self.filename).map(|name| name.replace(['/', '\\'], "_"))
+        non_blank(&self.filename).map(|name| name.replace(['/', '\\'], "_"))
     }
 
     fn mime(&self) -> Option<String> {
-        given(&self.mime_type).or_else(|| given(&self.content_type))
+        non_blank(&self.mime_type).or_else(|| non_blank(&self.content_type))
     }
 
     /// Returns the attachment given in the call itself, in Base64.
-    fn enclosed(&self) -> Result<Option<Media>, No> {
-        let Some(text) = given(&self.buffer) else { return Ok(None) };
+    fn inline_media(&self) -> Result<Option<OutgoingMedia>, MessageError> {
+        let Some(text) = non_blank(&self.buffer) else { return Ok(None) };
         let (mime, text) = match text.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
             Some((mime, data)) => (Some(mime.to_owned()), data),
             None => (None, text.as_str()),
         };
         if text.len() as u64 > MAX_MIB * 1024 * 1024 / 3 * 4 {
-            return No::said(format!(
-                "buffer is larger than {MAX_MIB} MiB: put the file into the workspace and send less"
-            ));
+            return MessageError::text(format!("buffer is larger than {MAX_MIB} MiB: send a smaller file"));
         }
         match STANDARD.decode(text) {
             Ok(bytes) => {
                 let name = self.file_name().unwrap_or_else(|| "file".to_owned());
-                Ok(Some(Media::Bytes { name, mime: self.mime().or(mime), bytes }))
+                Ok(Some(OutgoingMedia::Bytes { name, mime: self.mime().or(mime), bytes }))
             }
-            Err(error) => No::said(format!("buffer is not Base64: {error}")),
+            Err(error) => MessageError::text(format!("buffer is not Base64: {error}")),
         }
     }
 
     /// Builds the poll.
-    fn poll(&self) -> Result<Poll, No> {
-        let options: Vec<_> = self.poll_option.iter().filter_map(|option| given(&Some(option.clone()))).collect();
+    fn poll(&self) -> Result<Poll, MessageError> {
+        let options: Vec<_> = self.poll_option.iter().filter_map(|option| non_blank(&Some(option.clone()))).collect();
         if !OPTIONS.contains(&options.len()) {
             let (least, most) = (OPTIONS.start(), OPTIONS.end());
-            return No::said(format!("pollOption must have {least} to {most} answers"));
+            return MessageError::text(format!("pollOption must have {least} to {most} answers"));
         }
-        let question = given(&self.poll_question).unwrap_or_default();
+        let question = non_blank(&self.poll_question).unwrap_or_default();
         Ok(Poll { question, options, is_multiple: self.poll_multi == Some(true) })
     }
 
     /// Builds the outgoing action, without destination and attachments.
-    fn outgoing(&self) -> Result<Outgoing, No> {
+    fn outgoing(&self) -> Result<OutgoingAction, MessageError> {
         let action = match self.action {
-            Word::Send | Word::Broadcast => Action::Send,
-            Word::Reply => Action::Reply,
-            Word::ThreadReply => Action::ThreadReply,
-            Word::React if self.remove == Some(true) => Action::Unreact,
-            Word::React => Action::React,
-            Word::Edit => Action::Edit,
-            Word::Delete => Action::Delete,
-            Word::Poll => Action::Poll,
-            Word::Read => Action::Read,
+            MessageAction::Send | MessageAction::Broadcast => MessageActionKind::Send,
+            MessageAction::Reply => MessageActionKind::Reply,
+            MessageAction::ThreadReply => MessageActionKind::ThreadReply,
+            MessageAction::React if self.remove == Some(true) => MessageActionKind::Unreact,
+            MessageAction::React => MessageActionKind::React,
+            MessageAction::Edit => MessageActionKind::Edit,
+            MessageAction::Delete => MessageActionKind::Delete,
+            MessageAction::Poll => MessageActionKind::Poll,
+            MessageAction::Read => MessageActionKind::Read,
         };
-        let text = given(&self.message).or_else(|| given(&self.caption)).unwrap_or_default();
-        let reply_to = given(&self.reply_to).or_else(|| given(&self.message_id));
-        let has_media =
-            [&self.media, &self.path, &self.file_path, &self.buffer].into_iter().any(|media| given(media).is_some());
+        let text = non_blank(&self.message).or_else(|| non_blank(&self.caption)).unwrap_or_default();
+        let reply_to = non_blank(&self.reply_to).or_else(|| non_blank(&self.message_id));
+        let has_media = [&self.media, &self.path, &self.file_path, &self.buffer]
+            .into_iter()
+            .any(|media| non_blank(media).is_some());
         let missing = match action {
-            Action::Send | Action::Reply | Action::ThreadReply if text.is_empty() && !has_media => "message",
-            Action::Reply if reply_to.is_none() => "replyTo",
-            Action::ThreadReply if given(&self.thread_id).is_none() => "threadId",
-            Action::React | Action::Unreact | Action::Edit | Action::Delete if reply_to.is_none() => "messageId",
-            Action::React if given(&self.emoji).is_none() => "emoji",
-            Action::Edit if text.is_empty() => "message",
-            Action::Poll if given(&self.poll_question).is_none() => "pollQuestion",
-            Action::Send
-            | Action::Reply
-            | Action::ThreadReply
-            | Action::React
-            | Action::Unreact
-            | Action::Edit
-            | Action::Delete
-            | Action::Poll
-            | Action::Read => "",
+            MessageActionKind::Send | MessageActionKind::Reply | MessageActionKind::ThreadReply
+                if text.is_empty() && !has_media =>
+            {
+                "message"
+            }
+            MessageActionKind::Reply if reply_to.is_none() => "replyTo",
+            MessageActionKind::ThreadReply if non_blank(&self.thread_id).is_none() => "threadId",
+            MessageActionKind::React
+            | MessageActionKind::Unreact
+            | MessageActionKind::Edit
+            | MessageActionKind::Delete
+                if reply_to.is_none() =>
+            {
+                "messageId"
+            }
+            MessageActionKind::React if non_blank(&self.emoji).is_none() => "emoji",
+            MessageActionKind::Edit if text.is_empty() => "message",
+            MessageActionKind::Poll if non_blank(&self.poll_question).is_none() => "pollQuestion",
+            MessageActionKind::Send
+            | MessageActionKind::Reply
+            | MessageActionKind::ThreadReply
+            | MessageActionKind::React
+            | MessageActionKind::Unreact
+            | MessageActionKind::Edit
+            | MessageActionKind::Delete
+            | MessageActionKind::Poll
+            | MessageActionKind::Read => "",
         };
         if !missing.is_empty() {
-            return No::said(format!("{missing} is missing: {} needs it", action.name()));
+            return MessageError::text(format!("{missing} is missing: {} needs it", action.name()));
         }
-        Ok(Outgoing {
+        Ok(OutgoingAction {
             action,
             text,
             reply_to,
-            emoji: given(&self.emoji),
-            poll: if action == Action::Poll { Some(self.poll()?) } else { None },
+            emoji: non_blank(&self.emoji),
+            poll: if action == MessageActionKind::Poll { Some(self.poll()?) } else { None },
             // `as` saturates, so out-of-range values become the nearest limit.
             limit: self.limit.map(|limit| (limit as usize).clamp(1, MAX_READ)),
             is_silent: self.silent == Some(true),
             is_voice: self.as_voice == Some(true),
-            ..Outgoing::default()
+            ..OutgoingAction::default()
         })
     }
 }
 
 /// Returns the attachments: a URL, a file of the workspace, or inline data.
-async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Arguments) -> Result<Vec<Media>, No> {
-    let named = given(&arguments.media).or_else(|| given(&arguments.path)).or_else(|| given(&arguments.file_path));
-    let Some(named) = named else { return Ok(arguments.enclosed()?.into_iter().collect()) };
+async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Args) -> Result<Vec<OutgoingMedia>, MessageError> {
+    let named =
+        non_blank(&arguments.media).or_else(|| non_blank(&arguments.path)).or_else(|| non_blank(&arguments.file_path));
+    let Some(named) = named else { return Ok(arguments.inline_media()?.into_iter().collect()) };
     if named.starts_with("https://") || named.starts_with("http://") {
-        if !cx.loads_addresses() {
-            return No::said("web_fetch is not allowed here, so no address is loaded: leave media out");
+        if !cx.may_load_urls() {
+            return MessageError::text("web_fetch is not allowed here, so URLs cannot be loaded: leave out media");
         }
-        return Ok(vec![Media::Url(named)]);
+        return Ok(vec![OutgoingMedia::Url(named)]);
     }
-    if !cx.opens_workspace() {
-        return No::said("only the owner's runs send files of the workspace: say what is in it, or leave it out");
+    if !cx.may_read_workspace() {
+        return MessageError::text(
+            "only the owner's runs may send files of the workspace: describe the content, or leave out the file",
+        );
     }
     let path = named.strip_prefix("file://").unwrap_or(&named).to_owned();
     let usual = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -376,11 +394,11 @@ async fn media((cx, files): (&ToolCx, &FileAccess), arguments: &Arguments) -> Re
     let (files, workdir, cancel) = (files.clone(), cx.workdir.clone(), cx.cancel.clone());
     let loading = tokio::task::spawn_blocking(move || load((&files, &workdir), &path, &cancel));
     let bytes = loading.await.map_err(Error::Thread)??;
-    Ok(vec![Media::Bytes { name, mime, bytes }])
+    Ok(vec![OutgoingMedia::Bytes { name, mime, bytes }])
 }
 
 /// Reads an attachment confined to a directory, even through symlinks; the error says why it cannot be sent.
-pub fn enclose(files: &FileAccess, folder: &Path, path: &str) -> Result<Vec<u8>, String> {
+pub fn read_attachment(files: &FileAccess, folder: &Path, path: &str) -> Result<Vec<u8>, String> {
     let path = path.strip_prefix("file://").unwrap_or(path);
     load((files, folder), path, &CancellationToken::new()).map_err(|error| error.to_string())
 }
@@ -390,7 +408,7 @@ fn load((files, workdir): (&FileAccess, &Path), path: &str, cancel: &Cancellatio
     let most = MAX_MIB * 1024 * 1024;
     let mut bytes = Vec::new();
     // One byte more than the limit, because the file may grow while it is read.
-    let read = Stoppable::new(file, cancel).take(most + 1).read_to_end(&mut bytes);
+    let read = CancelReader::new(file, cancel).take(most + 1).read_to_end(&mut bytes);
     read.map_err(|source| Error::Io { path: path.to_owned(), source })?;
     match bytes.len() as u64 > most {
         true => Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB }),
@@ -398,15 +416,19 @@ fn load((files, workdir): (&FileAccess, &Path), path: &str, cancel: &Cancellatio
     }
 }
 
-async fn carry(courier: &dyn Courier, outgoing: Outgoing, cancel: &CancellationToken) -> Result<Receipt, String> {
+async fn deliver(
+    courier: &dyn ChannelSender,
+    outgoing: OutgoingAction,
+    cancel: &CancellationToken,
+) -> Result<Receipt, String> {
     tokio::select! {
         biased;
-        () = cancel.cancelled() => Err("the run was stopped; nobody knows whether it was sent".to_owned()),
+        () = cancel.cancelled() => Err("the run was stopped; it is unknown whether the message was sent".to_owned()),
         carried = courier.deliver(outgoing) => carried.map_err(|error| error.to_string()),
     }
 }
 
-fn summary(arguments: &Arguments, outgoing: &Outgoing, results: &[(Route, Result<Receipt, String>)]) -> ToolResult {
+fn summary(arguments: &Args, outgoing: &OutgoingAction, results: &[(Route, Result<Receipt, String>)]) -> ToolResult {
     let action = outgoing.action.name();
     let row = |(place, carried): &(Route, Result<Receipt, String>)| match carried {
         Ok(receipt) => {
@@ -421,28 +443,30 @@ fn summary(arguments: &Arguments, outgoing: &Outgoing, results: &[(Route, Result
     let mut rows: Vec<_> = results.iter().map(row).collect();
     let is_ok = results.iter().any(|(_, carried)| carried.is_ok());
     let mut facts = match (arguments.action, rows.pop()) {
-        (Word::Broadcast, last) => json!({"ok": is_ok, "results": rows.into_iter().chain(last).collect::<Vec<_>>()}),
+        (MessageAction::Broadcast, last) => {
+            json!({"ok": is_ok, "results": rows.into_iter().chain(last).collect::<Vec<_>>()})
+        }
         (_, Some(row)) => row,
         (_, None) => json!({"ok": false}),
     };
-    facts["action"] = if arguments.action == Word::Broadcast { "broadcast" } else { action }.into();
-    ToolResult { is_error: !is_ok, ..told(facts) }
+    facts["action"] = if arguments.action == MessageAction::Broadcast { "broadcast" } else { action }.into();
+    ToolResult { is_error: !is_ok, ..json_result(facts) }
 }
 
-fn told(facts: Value) -> ToolResult {
+fn json_result(facts: Value) -> ToolResult {
     // Serializing a `Value` cannot fail.
     ToolResult::text(serde_json::to_string_pretty(&facts).unwrap_or_default()).with_details(facts)
 }
 
 #[async_trait]
-impl Tool for Message {
+impl Tool for MessageTool {
     fn spec(&self) -> ToolSpec {
         let text = |description: &str| json!({"type": "string", "description": description});
         ToolSpec {
             name: NAME.to_owned(),
-            description: "Say something on a chat platform: send, broadcast, reply, thread-reply, poll; react to a message; \
-                          edit or delete what you said. Without a target it goes to the conversation that is being answered. To answer there in the usual way, just \
-                          answer."
+            description: "Send messages on a chat platform: send, broadcast, reply, thread-reply, poll; react to a \
+                          message; edit or delete your messages. Without a target, the message goes to the current \
+                          chat. To reply there in the usual way, just answer."
                 .to_owned(),
             parameters: json!({
                 "type": "object",
@@ -451,9 +475,9 @@ impl Tool for Message {
                     "action": {"type": "string", "enum": ["send", "broadcast", "reply", "thread-reply", "react", "edit", "delete", "poll", "read"]},
                     "channel": text("The platform; that of this conversation by default"),
                     "target": text("The person or group"),
-                    "targets": {"type": "array", "items": {"type": "string"}, "description": "Those who get a broadcast"},
-                    "accountId": text("The account that speaks"),
-                    "message": text("What to say"),
+                    "targets": {"type": "array", "items": {"type": "string"}, "description": "The recipients of a broadcast"},
+                    "accountId": text("The account to send from"),
+                    "message": text("The text to send"),
                     "media": text("A picture or file that goes with it: a path in the workspace, or an address"),
                     "path": text("The same as media"),
                     "filePath": text("The same as media"),
@@ -461,12 +485,12 @@ impl Tool for Message {
                     "filename": text("What the file is called there"),
                     "mimeType": text("What the file is, such as image/png"),
                     "contentType": text("The same as mimeType"),
-                    "caption": text("What is said with the file, instead of message"),
+                    "caption": text("The text that goes with the file, instead of message"),
                     "replyTo": text("The message that is answered"),
                     "threadId": text("The thread"),
                     "messageId": text("The message that is reacted to, edited or deleted"),
                     "emoji": text("The reaction"),
-                    "remove": {"type": "boolean", "description": "Take the reaction off"},
+                    "remove": {"type": "boolean", "description": "Remove the reaction"},
                     "pollQuestion": text("What a poll asks"),
                     "pollOption": {"type": "array", "items": {"type": "string"}, "description": "Its answers: 2 to 12"},
                     "pollMulti": {"type": "boolean", "description": "Several answers may be chosen"},

@@ -3,50 +3,50 @@
 use std::{collections::VecDeque, iter::Peekable, str::Chars};
 
 /// Bytes kept of the beginning.
-const HEAD: usize = 100_000;
+const HEAD_BYTES: usize = 100_000;
 
 /// Bytes kept of the end.
-const TAIL: usize = 100_000;
+const TAIL_BYTES: usize = 100_000;
 
 /// Captured output. Between calls it never holds more than the configured number of bytes.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct OutputBuffer {
     head: Vec<u8>,
     tail: VecDeque<u8>,
-    left_out: u64,
-    most: (usize, usize),
+    dropped: u64,
+    limits: (usize, usize),
 }
 
-impl Default for Output {
+impl Default for OutputBuffer {
     fn default() -> Self {
-        Self::keeping(HEAD, TAIL)
+        Self::with_limits(HEAD_BYTES, TAIL_BYTES)
     }
 }
 
-impl Output {
+impl OutputBuffer {
     /// Creates a buffer that keeps this many bytes of the beginning and of the end.
-    pub(crate) fn keeping(head: usize, tail: usize) -> Self {
-        Self { head: Vec::new(), tail: VecDeque::new(), left_out: 0, most: (head, tail) }
+    pub(crate) fn with_limits(head: usize, tail: usize) -> Self {
+        Self { head: Vec::new(), tail: VecDeque::new(), dropped: 0, limits: (head, tail) }
     }
 
     /// Appends output.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let room = self.most.0 - self.head.len();
+        let room = self.limits.0 - self.head.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend(first);
         self.tail.extend(rest);
-        let excess = self.tail.len().saturating_sub(self.most.1);
+        let excess = self.tail.len().saturating_sub(self.limits.1);
         self.tail.drain(..excess);
-        self.left_out += excess as u64;
+        self.dropped += excess as u64;
     }
 
     /// Returns the kept output without trailing white space, with a notice where something was dropped.
     pub(crate) fn text(&self) -> String {
         let (front, back) = self.tail.as_slices();
-        let text = if self.left_out == 0 {
+        let text = if self.dropped == 0 {
             printable(&[&self.head, front, back].concat())
         } else {
-            let notice = format!("\n\n[{} bytes of output are left out here]\n\n", self.left_out);
+            let notice = format!("\n\n[{} bytes of output are left out here]\n\n", self.dropped);
             printable(&self.head) + &notice + &printable(&[front, back].concat())
         };
         text.trim_end().to_owned()
@@ -54,17 +54,17 @@ impl Output {
 
     /// Returns the kept output and resets the buffer.
     pub(crate) fn take(&mut self) -> Self {
-        let (head, tail) = self.most;
-        std::mem::replace(self, Self::keeping(head, tail))
+        let (head, tail) = self.limits;
+        std::mem::replace(self, Self::with_limits(head, tail))
     }
 
     /// True if output was dropped.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.left_out > 0
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.dropped > 0
     }
 
     /// Returns about the last `count` bytes.
-    pub(crate) fn last(&self, count: usize) -> String {
+    pub(crate) fn tail(&self, count: usize) -> String {
         let from_tail = self.tail.range(self.tail.len().saturating_sub(count)..);
         let from_head = self.head.len().saturating_sub(count.saturating_sub(self.tail.len()));
         let bytes: Vec<u8> = self.head[from_head..].iter().chain(from_tail).copied().collect();
@@ -121,27 +121,27 @@ mod tests {
 
     #[test]
     fn what_fits_is_kept_as_it_came() {
-        let mut output = Output::default();
+        let mut output = OutputBuffer::default();
         output.push("one \u{1b}[31mtwo\0\n".as_bytes());
         output.push(&"é".repeat(60_000).into_bytes());
         output.push(b"\tend \n\n");
         assert_eq!(output.text(), format!("one two\n{}\tend", "é".repeat(60_000)));
-        assert_eq!(output.last(10), "é\tend");
+        assert_eq!(output.tail(10), "é\tend");
     }
 
     #[test]
     fn what_steers_a_terminal_is_not_passed_on() {
-        let mut output = Output::default();
+        let mut output = OutputBuffer::default();
         output.push(b"a\x1b[1;31mb\x1b]0;title\x07c\x1b]8;;http://x\x1b\\d\x1b(Be\x1b7f\x1b]open\ng\x1b");
         assert_eq!(output.text(), "abcdef\ng");
     }
 
     #[test]
     fn the_middle_of_a_flood_is_left_out() {
-        let mut output = Output::default();
+        let mut output = OutputBuffer::default();
         for _ in 0..1000 {
             output.push(&[b'x'; 1000]);
-            assert!(output.head.len() + output.tail.len() <= HEAD + TAIL);
+            assert!(output.head.len() + output.tail.len() <= HEAD_BYTES + TAIL_BYTES);
         }
         output.push(b"end");
         let expected = format!(
@@ -150,6 +150,6 @@ mod tests {
             "x".repeat(99_997)
         );
         assert_eq!(output.text(), expected);
-        assert_eq!(output.last(5), "xxend");
+        assert_eq!(output.tail(5), "xxend");
     }
 }

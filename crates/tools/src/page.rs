@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 50 * 1024;
 
 /// Where a page starts.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Start {
+pub(crate) enum PageStart {
     /// At a line, counted from 1, with its byte offset.
     Line { number: u64, byte: u64 },
     /// At a byte offset.
@@ -22,15 +22,15 @@ pub(crate) enum Start {
 
 /// Some lines of a file.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct FilePage {
     bytes: Vec<u8>,
     lines: u64,
-    rest: Rest,
+    rest: PageEnd,
 }
 
 /// What follows the page in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum PageEnd {
     Nothing,
     /// More lines than requested.
     Lines,
@@ -40,10 +40,10 @@ enum Rest {
     Line,
 }
 
-impl Page {
+impl FilePage {
     /// Reads the next lines, at most `limit`.
-    pub(crate) fn take(file: &mut impl BufRead, limit: u64) -> io::Result<Self> {
-        let mut page = Self { bytes: Vec::new(), lines: 0, rest: Rest::Nothing };
+    pub(crate) fn read(file: &mut impl BufRead, limit: u64) -> io::Result<Self> {
+        let mut page = Self { bytes: Vec::new(), lines: 0, rest: PageEnd::Nothing };
         while page.lines < limit {
             let before = page.bytes.len();
             // One byte more than fits, to detect whether the line fits.
@@ -53,25 +53,25 @@ impl Page {
             }
             if page.bytes.len() > MAX_BYTES {
                 let keep = if page.lines == 0 { char_start(&page.bytes, MAX_BYTES) } else { before };
-                page.rest = if page.lines == 0 { Rest::Line } else { Rest::Bytes };
+                page.rest = if page.lines == 0 { PageEnd::Line } else { PageEnd::Bytes };
                 page.bytes.truncate(keep);
                 return Ok(page);
             }
             page.lines += 1;
         }
         if !file.fill_buf()?.is_empty() {
-            page.rest = Rest::Lines;
+            page.rest = PageEnd::Lines;
         }
         Ok(page)
     }
 
     /// Builds the tool result.
-    pub(crate) fn tell(self, path: &str, start: Start) -> ToolResult {
+    pub(crate) fn into_result(self, path: &str, start: PageStart) -> ToolResult {
         let mut notices: Vec<String> = self.notice(path, start).into_iter().collect();
         let truncated_by = match self.rest {
-            Rest::Lines if self.lines == MAX_LINES => Some("lines"),
-            Rest::Nothing | Rest::Lines => None,
-            Rest::Bytes | Rest::Line => Some("bytes"),
+            PageEnd::Lines if self.lines == MAX_LINES => Some("lines"),
+            PageEnd::Nothing | PageEnd::Lines => None,
+            PageEnd::Bytes | PageEnd::Line => Some("bytes"),
         };
         let details = truncated_by.map(|by| {
             json!({"truncation": {
@@ -81,7 +81,7 @@ impl Page {
                 "outputBytes": self.bytes.len(),
                 "maxLines": MAX_LINES,
                 "maxBytes": MAX_BYTES,
-                "firstLineExceedsLimit": self.rest == Rest::Line,
+                "firstLineExceedsLimit": self.rest == PageEnd::Line,
             }})
         });
         let mut text = String::from_utf8(self.bytes).unwrap_or_else(|error| {
@@ -94,23 +94,23 @@ impl Page {
         ToolResult { details, ..ToolResult::text(text) }
     }
 
-    fn notice(&self, path: &str, start: Start) -> Option<String> {
+    fn notice(&self, path: &str, start: PageStart) -> Option<String> {
         let end = |byte: u64| byte.saturating_add(self.bytes.len() as u64);
         let notice = match (self.rest, start) {
-            (Rest::Nothing, _) => return None,
-            (Rest::Lines | Rest::Bytes, Start::Line { number, .. }) => {
+            (PageEnd::Nothing, _) => return None,
+            (PageEnd::Lines | PageEnd::Bytes, PageStart::Line { number, .. }) => {
                 let next = number.saturating_add(self.lines);
                 let last = next - 1;
-                format!("[Lines {number} to {last} of {path}, which goes on. Use offset={next} to read on.]")
+                format!("[Lines {number} to {last} of {path}; the file continues. Use offset={next} to read on.]")
             }
-            (Rest::Line, Start::Line { number, byte }) => format!(
+            (PageEnd::Line, PageStart::Line { number, byte }) => format!(
                 "[Line {number} of {path} is longer than 50 KiB; only its beginning is shown. Use cursor={} to read on \
                  in it, or offset={} to read on after it.]",
                 end(byte),
                 number.saturating_add(1)
             ),
-            (Rest::Lines | Rest::Bytes | Rest::Line, Start::Byte(byte)) => {
-                format!("[{path} goes on after these bytes. Use cursor={} to read on.]", end(byte))
+            (PageEnd::Lines | PageEnd::Bytes | PageEnd::Line, PageStart::Byte(byte)) => {
+                format!("[{path} continues after these bytes. Use cursor={} to read on.]", end(byte))
             }
         };
         Some(notice)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     home_view::HomeView,
-    protected::{GUIDE, Kind, is_in_bare_repository, needs_approval},
+    protected::{ChangeKind, GUIDE, is_in_bare_repository, needs_approval},
     sandbox::{SandboxPolicy, repository::named_by_config},
 };
 
@@ -131,7 +131,7 @@ impl PathRules {
     }
 
     /// True if a change of a real path needs the owner's approval. Blocks.
-    pub(crate) fn needs_approval(&self, path: &Path, kind: Kind) -> bool {
+    pub(crate) fn needs_approval(&self, path: &Path, kind: ChangeKind) -> bool {
         self.guarded.iter().any(|top| {
             let needs = |below| {
                 needs_approval(below, kind, top.join(GUIDE).is_file())

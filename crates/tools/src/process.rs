@@ -19,36 +19,36 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    sandbox::{Confined, Exceeded, Keep, Sweeper, Usage, Wrapper},
-    terminal::Terminal,
-    tree::{MARK, Tree},
+    command_tree::{CommandTree, MARK},
+    sandbox::{ExceededLimit, ProcessWrapper, SandboxResources, SandboxedCommand, Sweeper, Usage},
+    terminal::PseudoTerminal,
 };
 
 /// How long to keep reading the output after the command has ended: a process left behind may hold the pipe open
 /// forever.
-const DRAIN: Duration = Duration::from_millis(100);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Time for a killed command to be reaped.
-const REAP: Duration = Duration::from_secs(1);
+const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time limit for building a sandbox. After that, the command counts as started.
-const BEGIN: Duration = Duration::from_secs(20);
+const SANDBOX_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Interval between checks of resource usage.
-const LOOK: Duration = Duration::from_secs(1);
+const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum interval between two sweeps of the workspace for files that a command must not create.
-const SWEEP: Duration = Duration::from_millis(250);
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Ratio of the pause to the duration of the sweep before it, per running command: large workspaces are swept less
 /// often.
-const PAUSE: u32 = 20;
+const SWEEP_PAUSE_RATIO: u32 = 20;
 
 /// How a command's standard streams are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wiring {
+pub(crate) enum StdioMode {
     /// No input.
-    Deaf,
+    NoInput,
     /// Input from a pipe.
     Piped,
     /// A pseudo-terminal.
@@ -57,7 +57,7 @@ pub(crate) enum Wiring {
 
 /// Input of a command.
 #[derive(Debug)]
-pub(crate) struct Input {
+pub(crate) struct CommandInput {
     pub(crate) pipe: Sender,
     /// True for a terminal, where control keys have a meaning.
     pub(crate) is_terminal: bool,
@@ -65,18 +65,18 @@ pub(crate) struct Input {
 
 /// A running command. Dropping it kills the whole process tree.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct CommandProcess {
     child: Child,
     output: Receiver,
-    begun: Option<Receiver>,
-    tree: Tree,
+    ready: Option<Receiver>,
+    tree: CommandTree,
     /// Last field, so that it is dropped when nothing needs it any more.
-    keep: Keep,
+    resources: SandboxResources,
 }
 
 /// How a command ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum CommandEnd {
     /// It exited, or was killed by a foreign signal.
     Exited(ExitStatus),
     /// It reached its time limit.
@@ -84,7 +84,7 @@ pub(crate) enum End {
     /// It was cancelled.
     Cancelled,
     /// It exceeded a resource limit.
-    Exceeded(Exceeded),
+    Exceeded(ExceededLimit),
     /// It recreated a file that the sandbox had moved to the quarantine.
     Planted(PathBuf),
     /// Its exit status could not be obtained.
@@ -93,40 +93,40 @@ pub(crate) enum End {
 
 /// A finished command.
 #[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) end: End,
+pub(crate) struct FinishedProcess {
+    pub(crate) end: CommandEnd,
     /// Number of processes it left behind, which were killed.
-    pub(crate) left: usize,
+    pub(crate) leftover_processes: usize,
     /// Notes about its sandbox; `None` if it had none.
     pub(crate) notes: Option<Vec<String>>,
     /// What it was wrapped in.
-    pub(crate) wrapper: Wrapper,
+    pub(crate) wrapper: ProcessWrapper,
     /// Its resource limits and usage, if it had a sandbox.
     pub(crate) usage: Option<Usage>,
 }
 
-impl Process {
+impl CommandProcess {
     /// Starts a command as the leader of its process group.
-    pub(crate) fn start(confined: Confined, wiring: Wiring) -> io::Result<(Self, Option<Input>)> {
-        let Confined { mut command, wrapper, keep, opened, begun } = confined;
+    pub(crate) fn start(confined: SandboxedCommand, wiring: StdioMode) -> io::Result<(Self, Option<CommandInput>)> {
+        let SandboxedCommand { mut command, wrapper, resources: keep, inherited: opened, ready: begun } = confined;
         // Inode numbers of pipes and names of terminals are unique, so they identify the processes of this command
         // among those of others.
         let (output, input, mark);
-        if wiring == Wiring::Terminal {
-            let terminal = Terminal::open()?;
-            command.stdin(terminal.theirs.try_clone()?).stdout(terminal.theirs.try_clone()?).stderr(terminal.theirs);
-            (output, mark) = (terminal.shown, terminal.name);
-            input = Some(Input { pipe: terminal.typed, is_terminal: true });
+        if wiring == StdioMode::Terminal {
+            let terminal = PseudoTerminal::open()?;
+            command.stdin(terminal.slave.try_clone()?).stdout(terminal.slave.try_clone()?).stderr(terminal.slave);
+            (output, mark) = (terminal.output, terminal.name);
+            input = Some(CommandInput { pipe: terminal.input, is_terminal: true });
         } else {
             // One pipe for both outputs preserves the order of writes.
             let (reader, writer) = io::pipe()?;
             mark = fstat(&reader)?.st_ino.to_string();
             output = Receiver::from_owned_fd(OwnedFd::from(reader))?;
             command.stdout(writer.try_clone()?).stderr(writer);
-            if wiring == Wiring::Piped {
+            if wiring == StdioMode::Piped {
                 let (theirs, ours) = io::pipe()?;
                 command.stdin(theirs);
-                input = Some(Input { pipe: Sender::from_owned_fd(OwnedFd::from(ours))?, is_terminal: false });
+                input = Some(CommandInput { pipe: Sender::from_owned_fd(OwnedFd::from(ours))?, is_terminal: false });
             } else {
                 command.stdin(Stdio::null());
                 input = None;
@@ -135,23 +135,23 @@ impl Process {
         let child = command.env(MARK, &mark).kill_on_drop(true).spawn()?;
         drop(opened);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        let tree = Tree::new(leader, &mark, wrapper);
+        let leader = leader.ok_or_else(|| io::Error::other("the process has no process ID"))?;
+        let tree = CommandTree::new(leader, &mark, wrapper);
         let begun = begun.map(|begun| Receiver::from_owned_fd(begun.into())).transpose()?;
-        Ok((Self { child, output, begun, tree, keep }, input))
+        Ok((Self { child, output, ready: begun, tree, resources: keep }, input))
     }
 
     /// Waits until the sandbox is built. False if that failed, in which case the command has done nothing, the process
     /// has exited, and its output contains the reason.
-    pub(crate) async fn has_begun(&mut self) -> bool {
-        let Some(mut begun) = self.begun.take() else { return true };
+    pub(crate) async fn wait_for_sandbox(&mut self) -> bool {
+        let Some(mut begun) = self.ready.take() else { return true };
         let mut buffer = [0];
         tokio::select! {
             biased;
             read = begun.read(&mut buffer) => !matches!(read, Ok(0)),
             // It may have written and exited since the last poll.
             _ = self.child.wait() => !matches!(rustix::io::read(&begun, &mut buffer), Ok(0) | Err(Errno::AGAIN)),
-            () = sleep(BEGIN) => true,
+            () = sleep(SANDBOX_TIMEOUT) => true,
         }
     }
 
@@ -166,13 +166,13 @@ impl Process {
         stop: &CancellationToken,
         limit: Duration,
         mut hear: impl FnMut(&[u8]),
-    ) -> Finished {
+    ) -> FinishedProcess {
         let deadline = sleep(limit);
         tokio::pin!(deadline);
-        let usage = self.keep.usage().cloned();
-        let mut look = interval_at(Instant::now() + LOOK, LOOK);
+        let usage = self.resources.usage().cloned();
+        let mut look = interval_at(Instant::now() + USAGE_INTERVAL, USAGE_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let planted = planted(self.keep.sweeper());
+        let planted = sweep_workspace(self.resources.sweeper());
         tokio::pin!(planted);
         let mut is_open = true;
         let mut buffer = vec![0; 64 * 1024];
@@ -180,13 +180,13 @@ impl Process {
             // The output is polled last, so that a flood of it cannot starve the other branches.
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break End::Cancelled,
-                () = &mut deadline => break End::TimedOut,
-                status = self.child.wait() => break status.map_or_else(End::Lost, End::Exited),
-                path = &mut planted => break End::Planted(path),
+                () = stop.cancelled() => break CommandEnd::Cancelled,
+                () = &mut deadline => break CommandEnd::TimedOut,
+                status = self.child.wait() => break status.map_or_else(CommandEnd::Lost, CommandEnd::Exited),
+                path = &mut planted => break CommandEnd::Planted(path),
                 _ = look.tick(), if usage.is_some() => {
                     if let Some(exceeded) = exceeded(usage.clone(), self.tree.clone()).await {
-                        break End::Exceeded(exceeded);
+                        break CommandEnd::Exceeded(exceeded);
                     }
                 }
                 read = self.output.read(&mut buffer), if is_open => match read {
@@ -197,48 +197,52 @@ impl Process {
         };
         let tree = self.tree.clone();
         let left = match &end {
-            End::Exited(_) => spawn_blocking(move || tree.end_rest()).await.unwrap_or(0),
-            End::TimedOut | End::Cancelled | End::Exceeded(_) | End::Planted(_) | End::Lost(_) => {
+            CommandEnd::Exited(_) => spawn_blocking(move || tree.kill_rest()).await.unwrap_or(0),
+            CommandEnd::TimedOut
+            | CommandEnd::Cancelled
+            | CommandEnd::Exceeded(_)
+            | CommandEnd::Planted(_)
+            | CommandEnd::Lost(_) => {
                 self.stop().await;
                 0
             }
         };
-        let drained = timeout(DRAIN, async {
+        let drained = timeout(DRAIN_TIMEOUT, async {
             while let Ok(count @ 1..) = self.output.read(&mut buffer).await {
                 hear(&buffer[..count]);
             }
         });
         if is_open && drained.await.is_err() {
-            tracing::debug!("somebody holds the output of a command that is over");
+            tracing::debug!("another process holds the output of a finished command open");
         }
         // No process is left that could change anything more.
-        let keep = std::mem::take(&mut self.keep);
-        let notes = spawn_blocking(move || keep.look()).await.unwrap_or_default();
-        Finished { end, left, notes, wrapper: self.tree.wrapper(), usage }
+        let keep = std::mem::take(&mut self.resources);
+        let notes = spawn_blocking(move || keep.finish()).await.unwrap_or_default();
+        FinishedProcess { end, leftover_processes: left, notes, wrapper: self.tree.wrapper(), usage }
     }
 
     async fn stop(&mut self) {
         let tree = self.tree.clone();
-        if let Err(error) = spawn_blocking(move || tree.end()).await {
-            tracing::warn!(%error, "a command was not stopped gently");
+        if let Err(error) = spawn_blocking(move || tree.terminate()).await {
+            tracing::warn!(%error, "failed to stop a command gracefully; killing it");
             self.tree.kill();
         }
         // Only now: see `Tree` for why the leader is reaped last.
-        if timeout(REAP, self.child.wait()).await.is_err() {
-            tracing::warn!(pid = self.child.id(), "a command is killed but not gone");
+        if timeout(REAP_TIMEOUT, self.child.wait()).await.is_err() {
+            tracing::warn!(pid = self.child.id(), "command was killed but has not exited");
         }
     }
 }
 
 /// Returns a limit that the command currently exceeds.
-async fn exceeded(usage: Option<Usage>, tree: Tree) -> Option<Exceeded> {
+async fn exceeded(usage: Option<Usage>, tree: CommandTree) -> Option<ExceededLimit> {
     spawn_blocking(move || usage?.exceeded(&tree)).await.ok().flatten()
 }
 
 /// Sweeps the workspace while a command runs. Returns when the command recreated something that had been quarantined.
-async fn planted(sweeper: Option<Sweeper>) -> PathBuf {
+async fn sweep_workspace(sweeper: Option<Sweeper>) -> PathBuf {
     let Some(sweeper) = sweeper else { return std::future::pending().await };
-    let mut pause = SWEEP;
+    let mut pause = MIN_SWEEP_INTERVAL;
     loop {
         sleep(pause).await;
         let (sweeper, started) = (sweeper.clone(), Instant::now());
@@ -247,11 +251,11 @@ async fn planted(sweeper: Option<Sweeper>) -> PathBuf {
             return path;
         }
         let commands = u32::try_from(swept.commands).unwrap_or(u32::MAX);
-        pause = started.elapsed().saturating_mul(PAUSE.saturating_mul(commands)).max(SWEEP);
+        pause = started.elapsed().saturating_mul(SWEEP_PAUSE_RATIO.saturating_mul(commands)).max(MIN_SWEEP_INTERVAL);
     }
 }
 
-impl Drop for Process {
+impl Drop for CommandProcess {
     fn drop(&mut self) {
         // A process that was reaped has no id any more, and its tree was killed then.
         if self.child.id().is_some() {
@@ -266,19 +270,19 @@ mod tests {
 
     use super::*;
     use crate::{
-        beneath::Beneath,
-        sandbox::{Place, unconfined},
+        path_guard::PathGuard,
+        sandbox::{CommandLocation, unconfined},
     };
 
     #[tokio::test]
     async fn output_is_heard_while_the_command_runs() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let directory = Beneath::open(root, crate::path_rules::PathRules::default()).unwrap().directory(".").unwrap();
-        let place = Place { workspace: root, cwd: root, directory: &directory, has_terminal: false };
+        let directory = PathGuard::open(root, crate::path_rules::PathRules::default()).unwrap().directory(".").unwrap();
+        let place = CommandLocation { workspace: root, cwd: root, directory: &directory, has_terminal: false };
         let script = "echo one; until [ -e go ]; do sleep 0.01; done; echo two";
         let confined = unconfined(&["/bin/sh", "-c", script].map(OsStr::new), &place);
-        let (process, input) = Process::start(confined, Wiring::Deaf).unwrap();
+        let (process, input) = CommandProcess::start(confined, StdioMode::NoInput).unwrap();
         assert!(input.is_none());
         let mut heard = Vec::new();
         let hear = |bytes: &[u8]| {
@@ -286,7 +290,7 @@ mod tests {
             fs::write(root.join("go"), "").unwrap();
         };
         let finished = process.finish(&CancellationToken::new(), Duration::from_secs(20), hear).await;
-        assert!(matches!(finished.end, End::Exited(status) if status.success()), "{finished:?}");
+        assert!(matches!(finished.end, CommandEnd::Exited(status) if status.success()), "{finished:?}");
         assert_eq!(heard, ["one\n", "two\n"]);
     }
 }

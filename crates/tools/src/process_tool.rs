@@ -9,36 +9,36 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    Background, Error, failure,
-    job::{Job, Outcome},
+    BackgroundCommands, Error, failure,
+    job::{CommandJob, CommandOutcome},
     keys, parse,
 };
 
 /// Default number of log lines.
-const LINES: usize = 200;
+const DEFAULT_LOG_LINES: usize = 200;
 
 /// Maximum size of a log in a result, in bytes.
-const TEXT: usize = 100_000;
+const MAX_LOG_BYTES: usize = 100_000;
 
 /// Maximum time that a poll waits.
-const WAIT: Duration = Duration::from_secs(30);
+const MAX_POLL_WAIT: Duration = Duration::from_secs(30);
 
 /// Maximum length of a command in a list, in characters.
-const LABEL: usize = 120;
+const MAX_LABEL_CHARS: usize = 120;
 
 /// Bracketed paste: marks text as pasted instead of typed.
-const PASTE: (&str, &str) = ("\x1b[200~", "\x1b[201~");
+const PASTE_MARKERS: (&str, &str) = ("\x1b[200~", "\x1b[201~");
 
 /// Controls background commands.
 #[derive(Debug, Clone)]
-pub struct Process {
-    background: Background,
+pub struct ProcessTool {
+    background: BackgroundCommands,
     keep: Duration,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Action {
+enum ProcessAction {
     List,
     Poll,
     Log,
@@ -53,8 +53,8 @@ enum Action {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
-    action: Action,
+struct Args {
+    action: ProcessAction,
     session_id: Option<String>,
     data: Option<String>,
     #[serde(default)]
@@ -72,61 +72,61 @@ struct Arguments {
 }
 
 /// A command and its name.
-struct Named<'a> {
+struct NamedJob<'a> {
     id: &'a str,
-    job: Arc<Job>,
+    job: Arc<CommandJob>,
 }
 
-impl Process {
+impl ProcessTool {
     /// Creates the tool. Commands in `background` that finished more than `keep` ago are removed.
-    pub fn new(background: Background, keep: Duration) -> Self {
+    pub fn new(background: BackgroundCommands, keep: Duration) -> Self {
         Self { background, keep }
     }
 
     async fn run(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, Error> {
-        let arguments: Arguments = parse(arguments)?;
-        self.background.tidy(self.keep);
-        if matches!(arguments.action, Action::List) {
+        let arguments: Args = parse(arguments)?;
+        self.background.evict(self.keep);
+        if matches!(arguments.action, ProcessAction::List) {
             return Ok(list(&self.background.list(&cx.session)));
         }
         let id = arguments.session_id.as_deref().filter(|id| !id.is_empty()).ok_or(Error::NoSession)?;
         let unknown = || Error::UnknownSession { id: id.to_owned() };
-        let named = Named { id, job: self.background.find(&cx.session, id).ok_or_else(unknown)? };
+        let named = NamedJob { id, job: self.background.find(&cx.session, id).ok_or_else(unknown)? };
         match arguments.action {
-            Action::Poll => {
+            ProcessAction::Poll => {
                 let told = named.poll(cx, arguments.timeout).await;
-                Ok(named.settle(cx, told).await)
+                Ok(named.suppress_report(cx, told).await)
             }
-            Action::Log => Ok(named.log(arguments.offset, arguments.limit)),
-            Action::Write | Action::SendKeys | Action::Submit | Action::Paste => {
+            ProcessAction::Log => Ok(named.log(arguments.offset, arguments.limit)),
+            ProcessAction::Write | ProcessAction::SendKeys | ProcessAction::Submit | ProcessAction::Paste => {
                 let bytes = arguments.bytes(named.job.has_terminal().await)?;
-                named.tell(cx, &bytes, arguments.eof).await
+                named.write_input(cx, &bytes, arguments.eof).await
             }
-            Action::Kill => named.kill().await,
-            Action::Clear => {
-                named.job.ended().ok_or_else(|| Error::StillRunning { id: id.to_owned() })?;
+            ProcessAction::Kill => named.kill().await,
+            ProcessAction::Clear => {
+                named.job.outcome_if_finished().ok_or_else(|| Error::StillRunning { id: id.to_owned() })?;
                 self.background.remove(&cx.session, id);
-                Ok(named.say(format!("Cleared session {id}."), json!({"status": "completed"})))
+                Ok(named.result(format!("Cleared session {id}."), json!({"status": "completed"})))
             }
-            Action::Remove => {
+            ProcessAction::Remove => {
                 named.job.stop();
-                named.job.over().await;
+                named.job.finished().await;
                 self.background.remove(&cx.session, id);
-                Ok(named.say(format!("Removed session {id}."), json!({"status": "completed"})))
+                Ok(named.result(format!("Removed session {id}."), json!({"status": "completed"})))
             }
             // Handled above, because it names no command.
-            Action::List => Err(Error::NoSession),
+            ProcessAction::List => Err(Error::NoSession),
         }
     }
 }
 
 #[async_trait]
-impl Tool for Process {
+impl Tool for ProcessTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "process".to_owned(),
-            description: "Follow commands that exec let go on in the background: list them, poll for new output, read \
-                          the log, write to their input, send keys, submit (Enter), paste, kill, clear or remove them."
+            description: "Manage background commands of exec: list them, poll for new output, read the log, write to \
+                          their input, send keys, submit (Enter), paste, kill, clear or remove them."
                 .to_owned(),
             parameters: json!({
                 "type": "object",
@@ -162,12 +162,12 @@ impl Tool for Process {
     }
 }
 
-impl Arguments {
+impl Args {
     /// Returns the bytes to send to a command.
     fn bytes(&self, has_terminal: bool) -> Result<Vec<u8>, Error> {
         Ok(match self.action {
-            Action::Write => self.data.clone().unwrap_or_default().into_bytes(),
-            Action::SendKeys => {
+            ProcessAction::Write => self.data.clone().unwrap_or_default().into_bytes(),
+            ProcessAction::SendKeys => {
                 let hex =
                     self.hex.iter().map(|text| keys::hex(text).ok_or_else(|| Error::BadHex { text: text.clone() }));
                 let mut bytes = self.literal.clone().unwrap_or_default().into_bytes();
@@ -178,43 +178,49 @@ impl Arguments {
                 }
                 bytes
             }
-            Action::Submit if has_terminal => b"\r".to_vec(),
-            Action::Submit => b"\n".to_vec(),
-            Action::Paste => {
+            ProcessAction::Submit if has_terminal => b"\r".to_vec(),
+            ProcessAction::Submit => b"\n".to_vec(),
+            ProcessAction::Paste => {
                 let text = self.text.as_ref().filter(|text| !text.is_empty()).ok_or(Error::NoText)?;
                 if has_terminal && self.bracketed != Some(false) {
                     // An end marker within the text would end the paste, and the rest would count as typed.
-                    let text = text.replace(PASTE.0, "").replace(PASTE.1, "");
-                    format!("{}{text}{}", PASTE.0, PASTE.1).into_bytes()
+                    let text = text.replace(PASTE_MARKERS.0, "").replace(PASTE_MARKERS.1, "");
+                    format!("{}{text}{}", PASTE_MARKERS.0, PASTE_MARKERS.1).into_bytes()
                 } else {
                     text.clone().into_bytes()
                 }
             }
-            Action::List | Action::Poll | Action::Log | Action::Kill | Action::Clear | Action::Remove => Vec::new(),
+            ProcessAction::List
+            | ProcessAction::Poll
+            | ProcessAction::Log
+            | ProcessAction::Kill
+            | ProcessAction::Clear
+            | ProcessAction::Remove => Vec::new(),
         })
     }
 }
 
-impl Named<'_> {
+impl NamedJob<'_> {
     /// Returns new output and the state. Optionally waits for the end.
     async fn poll(&self, cx: &ToolCx, wait_ms: Option<f64>) -> ToolResult {
-        let wait = wait_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok()).unwrap_or_default().min(WAIT);
+        let wait =
+            wait_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok()).unwrap_or_default().min(MAX_POLL_WAIT);
         // Without a wait, a command that was just sent input gets no time to respond.
         tokio::select! {
             biased;
             () = cx.cancel.cancelled() => {}
-            _ = timeout(wait, self.job.over()) => {}
+            _ = timeout(wait, self.job.finished()) => {}
         }
-        let ended = self.job.ended();
+        let ended = self.job.outcome_if_finished();
         let new = self.job.unread();
         let new = if new.is_empty() { "(no new output)".to_owned() } else { new };
         let how = ended.as_deref().map_or_else(|| "Process still running.".to_owned(), end_of);
         let (aggregated, _) = self.job.text();
         let mut details = json!({"status": "running", "aggregated": aggregated});
         if let Some(outcome) = &ended {
-            outcome.put_into(&mut details);
+            outcome.add_to_details(&mut details);
         }
-        self.say(format!("{new}\n\n{how}"), details)
+        self.result(format!("{new}\n\n{how}"), details)
     }
 
     fn log(&self, offset: Option<f64>, limit: Option<f64>) -> ToolResult {
@@ -224,13 +230,13 @@ impl Named<'_> {
         let limit_or = |usual| limit.map_or(usual, whole);
         let first = match offset {
             Some(offset) => whole(offset).min(lines.len()),
-            None => lines.len().saturating_sub(limit_or(LINES)),
+            None => lines.len().saturating_sub(limit_or(DEFAULT_LOG_LINES)),
         };
-        let count = limit_or(if offset.is_some() { lines.len() } else { LINES });
+        let count = limit_or(if offset.is_some() { lines.len() } else { DEFAULT_LOG_LINES });
         let shown = &lines[first..first.saturating_add(count).min(lines.len())];
         let mut said = shown.join("\n");
-        if said.len() > TEXT {
-            said.truncate(said.floor_char_boundary(TEXT));
+        if said.len() > MAX_LOG_BYTES {
+            said.truncate(said.floor_char_boundary(MAX_LOG_BYTES));
             said.push_str("\n\n[The rest is left out: use offset and limit]");
         }
         if said.is_empty() {
@@ -242,7 +248,7 @@ impl Named<'_> {
                 lines.len()
             ));
         }
-        let status = self.job.ended().map_or("running", |outcome| outcome.status());
+        let status = self.job.outcome_if_finished().map_or("running", |outcome| outcome.status());
         let mut details = json!({
             "status": status,
             "total": lines.len(),
@@ -250,40 +256,40 @@ impl Named<'_> {
             "totalChars": text.chars().count(),
             "truncated": is_cut,
         });
-        if let Some(outcome) = self.job.ended() {
-            outcome.put_into(&mut details);
+        if let Some(outcome) = self.job.outcome_if_finished() {
+            outcome.add_to_details(&mut details);
         }
-        self.say(said, details)
+        self.result(said, details)
     }
 
-    async fn tell(&self, cx: &ToolCx, bytes: &[u8], then_end: bool) -> Result<ToolResult, Error> {
+    async fn write_input(&self, cx: &ToolCx, bytes: &[u8], then_end: bool) -> Result<ToolResult, Error> {
         let id = self.id.to_owned();
-        if self.job.ended().is_some() {
-            return Err(Error::Over { id });
+        if self.job.outcome_if_finished().is_some() {
+            return Err(Error::AlreadyFinished { id });
         }
         let told = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return Err(Error::Interrupted),
-            told = self.job.tell(bytes, then_end) => told.map_err(|why| Error::Untold { id, why })?,
+            told = self.job.write_input(bytes, then_end) => told.map_err(|why| Error::InputFailed { id, why })?,
         };
-        let end = if then_end { " and ended its input" } else { "" };
-        Ok(self.say(format!("Wrote {told} bytes to session {}{end}.", self.id), json!({"status": "running"})))
+        let end = if then_end { " and closed its input" } else { "" };
+        Ok(self.result(format!("Wrote {told} bytes to session {}{end}.", self.id), json!({"status": "running"})))
     }
 
     async fn kill(&self) -> Result<ToolResult, Error> {
-        if self.job.ended().is_some() {
-            return Err(Error::Over { id: self.id.to_owned() });
+        if self.job.outcome_if_finished().is_some() {
+            return Err(Error::AlreadyFinished { id: self.id.to_owned() });
         }
         self.job.stop();
-        let outcome = self.job.over().await;
+        let outcome = self.job.finished().await;
         let mut details = json!({});
-        outcome.put_into(&mut details);
+        outcome.add_to_details(&mut details);
         let notes: String = outcome.notes.iter().map(|note| format!("\n\n{note}")).collect();
-        Ok(self.say(format!("Killed session {}.{notes}", self.id), details))
+        Ok(self.result(format!("Killed session {}.{notes}", self.id), details))
     }
 
     /// If the result reports the end of the command, suppresses the separate report to the session.
-    async fn settle(&self, cx: &ToolCx, told: ToolResult) -> ToolResult {
+    async fn suppress_report(&self, cx: &ToolCx, told: ToolResult) -> ToolResult {
         let is_over = told.details.as_ref().is_some_and(|details| details["status"] != "running");
         if let (true, Some(hub)) = (is_over, &cx.hub) {
             hub.command_settled(&cx.session, self.id).await;
@@ -291,34 +297,34 @@ impl Named<'_> {
         told
     }
 
-    fn say(&self, text: String, mut details: Value) -> ToolResult {
+    fn result(&self, text: String, mut details: Value) -> ToolResult {
         details["sessionId"] = json!(self.id);
         details["name"] = json!(label(&self.job.command));
         ToolResult::text(text).with_details(details)
     }
 }
 
-fn list(all: &[(String, Arc<Job>)]) -> ToolResult {
-    let line = |(id, job): &(String, Arc<Job>)| {
-        let status = job.ended().map_or("running", |outcome| outcome.status());
-        format!("{id} {status:<9} {:>6}s :: {}", job.took().as_secs(), label(&job.command))
+fn list(all: &[(String, Arc<CommandJob>)]) -> ToolResult {
+    let line = |(id, job): &(String, Arc<CommandJob>)| {
+        let status = job.outcome_if_finished().map_or("running", |outcome| outcome.status());
+        format!("{id} {status:<9} {:>6}s :: {}", job.elapsed().as_secs(), label(&job.command))
     };
-    let row = |(id, job): &(String, Arc<Job>)| {
+    let row = |(id, job): &(String, Arc<CommandJob>)| {
         let (_, is_cut) = job.text();
         let mut row = json!({
             "sessionId": id,
             "status": "running",
             "pid": job.pid,
             "startedAt": job.started_ms,
-            "runtimeMs": job.took().as_millis() as u64,
+            "runtimeMs": job.elapsed().as_millis() as u64,
             "cwd": job.cwd,
             "command": job.command,
             "name": label(&job.command),
-            "tail": job.tail(LABEL),
+            "tail": job.tail(MAX_LABEL_CHARS),
             "truncated": is_cut,
         });
-        if let Some(outcome) = job.ended() {
-            outcome.put_into(&mut row);
+        if let Some(outcome) = job.outcome_if_finished() {
+            outcome.add_to_details(&mut row);
             row["endedAt"] = json!(outcome.ended_ms);
         }
         row
@@ -332,8 +338,8 @@ fn list(all: &[(String, Arc<Job>)]) -> ToolResult {
     ToolResult::text(text).with_details(json!({"status": "completed", "sessions": rows}))
 }
 
-fn end_of(outcome: &Outcome) -> String {
-    let how = match (&outcome.trouble, outcome.stopped) {
+fn end_of(outcome: &CommandOutcome) -> String {
+    let how = match (&outcome.error, outcome.stopped) {
         (None, _) => "Process exited with code 0.".to_owned(),
         (Some(_), Some("cancel")) => "Process was killed.".to_owned(),
         (Some(trouble), _) => format!("{trouble}."),
@@ -344,7 +350,7 @@ fn end_of(outcome: &Outcome) -> String {
 /// Returns the first line of a command, truncated.
 pub(crate) fn label(command: &str) -> String {
     let line = command.trim().lines().next().unwrap_or_default();
-    let mut short: String = line.chars().take(LABEL).collect();
+    let mut short: String = line.chars().take(MAX_LABEL_CHARS).collect();
     if short.len() < command.trim().len() {
         short.push('…');
     }

@@ -14,7 +14,7 @@ use std::{
 /// A name is on the list if a program reads it automatically and then runs what it says (editors, shells, git) or obeys
 /// it (agents). Files that are only read when a person names them (`CONVENTIONS.md`, `llms.txt`), and those that run
 /// when a person builds or tests a project (`Makefile`, `package.json`, `.cargo/config.toml`), are not.
-pub(crate) const ANYWHERE: [&str; 71] = [
+pub(crate) const PROTECTED_ANYWHERE: [&str; 71] = [
     // Git, shells, editors.
     ".devcontainer",
     ".envrc",
@@ -91,12 +91,12 @@ pub(crate) const ANYWHERE: [&str; 71] = [
     "copilot-instructions.md",
 ];
 
-/// Suffixes of names that are protected like [`ANYWHERE`]: instructions for agents, in `.github` and elsewhere.
-const ENDINGS: [&str; 4] = [".agent.md", ".chatmode.md", ".instructions.md", ".prompt.md"];
+/// Suffixes of names that are protected like [`PROTECTED_ANYWHERE`]: instructions for agents, in `.github` and elsewhere.
+const PROTECTED_SUFFIXES: [&str; 4] = [".agent.md", ".chatmode.md", ".instructions.md", ".prompt.md"];
 
 /// Names protected at the top of a workspace: Homard loads them there, or git hooks installed by a hook manager run
 /// what they name.
-pub(crate) const AT_TOP: [&str; 11] = [
+pub(crate) const PROTECTED_AT_TOP: [&str; 11] = [
     ".lefthook.yaml",
     ".lefthook.yml",
     ".overcommit.yml",
@@ -110,9 +110,9 @@ pub(crate) const AT_TOP: [&str; 11] = [
     "skills",
 ];
 
-/// Names protected from commands below the top of a workspace, besides most of [`ANYWHERE`]: the hook
+/// Names protected from commands below the top of a workspace, besides most of [`PROTECTED_ANYWHERE`]: the hook
 /// `bootstrap-extra-files` loads them from there.
-const LOADED: [&str; 8] =
+const PROTECTED_BELOW_TOP: [&str; 8] =
     ["BOOTSTRAP.md", "HEARTBEAT.md", "IDENTITY.md", "MEMORY.md", "SOUL.md", "TOOLS.md", "USER.md", "memory.md"];
 
 /// Exceptions below the top: they only name files for git, which runs nothing because of them without a config that is
@@ -140,19 +140,19 @@ const GIT_NAMES: [&str; 9] =
 
 /// Returns the names that a command may not change at the top of its workspace, besides `.git` and [`GUIDE`].
 pub(crate) fn for_commands() -> impl Iterator<Item = &'static str> {
-    ANYWHERE.into_iter().chain(AT_TOP).chain(NOTES)
+    PROTECTED_ANYWHERE.into_iter().chain(PROTECTED_AT_TOP).chain(NOTES)
 }
 
 /// True if a name below the top of a workspace is protected from commands.
 pub(crate) fn is_protected_below(name: &OsStr) -> bool {
     let is_listed = |list: &[&str]| list.iter().any(|listed| name == *listed);
-    (is_anywhere(name) && !is_listed(&HARMLESS_BELOW)) || is_listed(&LOADED)
+    (is_anywhere(name) && !is_listed(&HARMLESS_BELOW)) || is_listed(&PROTECTED_BELOW_TOP)
 }
 
 /// True if a name is protected at any depth.
 fn is_anywhere(name: &OsStr) -> bool {
     let has_ending = |ending: &&str| name.as_encoded_bytes().ends_with(ending.as_bytes());
-    ANYWHERE.iter().any(|listed| name == *listed) || ENDINGS.iter().any(has_ending)
+    PROTECTED_ANYWHERE.iter().any(|listed| name == *listed) || PROTECTED_SUFFIXES.iter().any(has_ending)
 }
 
 /// True if nothing is loaded from directories of this name, so that commands may create any files in them: packages are
@@ -163,14 +163,14 @@ pub(crate) fn is_skipped(name: &OsStr) -> bool {
 
 /// How a file tool changes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ChangeKind {
     Write,
     Remove,
 }
 
 /// True if a change of a path below a directory needs the owner's approval. `is_new_agent` is true if the directory has
 /// a [`GUIDE`].
-pub(crate) fn needs_approval(path: &Path, kind: Kind, is_new_agent: bool) -> bool {
+pub(crate) fn needs_approval(path: &Path, kind: ChangeKind, is_new_agent: bool) -> bool {
     let mut parts = path.components().map(Component::as_os_str);
     if parts.clone().any(|part| part == ".git" || is_anywhere(part)) {
         return true;
@@ -180,12 +180,12 @@ pub(crate) fn needs_approval(path: &Path, kind: Kind, is_new_agent: bool) -> boo
     }
     let Some(first) = parts.next() else { return false };
     if first == GUIDE {
-        return kind == Kind::Write;
+        return kind == ChangeKind::Write;
     }
     if first == "SOUL.md" && is_new_agent {
         return false;
     }
-    AT_TOP.iter().any(|name| first == *name)
+    PROTECTED_AT_TOP.iter().any(|name| first == *name)
 }
 
 /// True if a path below a directory is part of a bare repository: one of git's names beside a [`HEAD`], at any depth.
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn c2_what_runs_code_or_steers_agents_needs_approval() {
-        let needs = |path: &str| needs_approval(Path::new(path), Kind::Write, false);
+        let needs = |path: &str| needs_approval(Path::new(path), ChangeKind::Write, false);
         for path in [
             ".git",
             ".git/config",
@@ -261,9 +261,9 @@ mod tests {
 
     #[test]
     fn a_new_agent_writes_its_soul_and_removes_its_guide() {
-        assert!(!needs_approval(Path::new("SOUL.md"), Kind::Write, true));
-        assert!(needs_approval(Path::new("AGENTS.md"), Kind::Write, true));
-        assert!(!needs_approval(Path::new(GUIDE), Kind::Remove, true));
-        assert!(needs_approval(Path::new("sub/AGENTS.md"), Kind::Remove, false));
+        assert!(!needs_approval(Path::new("SOUL.md"), ChangeKind::Write, true));
+        assert!(needs_approval(Path::new("AGENTS.md"), ChangeKind::Write, true));
+        assert!(!needs_approval(Path::new(GUIDE), ChangeKind::Remove, true));
+        assert!(needs_approval(Path::new("sub/AGENTS.md"), ChangeKind::Remove, false));
     }
 }

@@ -8,21 +8,22 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
-use homard_media::{FitError, Limits, fit};
+use homard_media::{FitError, ImageLimits, fit};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    Error, FileAccess, either, on_disk,
-    page::{MAX_LINES, Page, Start},
-    stoppable::Stoppable,
+    Error, FileAccess,
+    cancel_reader::CancelReader,
+    either, on_disk,
+    page::{FilePage, MAX_LINES, PageStart},
 };
 
 /// Number of bytes that decide whether a file is text.
-const SAMPLE: usize = 8 * 1024;
+const SAMPLE_BYTES: usize = 8 * 1024;
 
 /// Maximum size of an image file in MiB.
-const MAX_PICTURE: u64 = 16;
+const MAX_IMAGE_MIB: u64 = 16;
 
 /// UTF-8 byte order mark.
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -40,7 +41,7 @@ impl Read {
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct Args {
     path: Option<String>,
     file_path: Option<String>,
     offset: Option<f64>,
@@ -70,7 +71,7 @@ impl Tool for Read {
                         "minimum": 0,
                         "description": "Where to read on in a very long line, as the notice gave it; instead of offset",
                     },
-                    "optional": {"type": "boolean", "description": "Whether it is fine if the file does not exist"},
+                    "optional": {"type": "boolean", "description": "Do not fail if the file does not exist"},
                     "file_path": {"type": "string", "description": "Another name for path"},
                 },
             }),
@@ -87,39 +88,39 @@ impl Tool for Read {
     }
 }
 
-fn read(cx: &ToolCx, files: &FileAccess, arguments: Arguments) -> Result<ToolResult, Error> {
+fn read(cx: &ToolCx, files: &FileAccess, arguments: Args) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let (beneath, inside) = files.open_for_reading(cx, &path)?;
     let found = beneath.file(&inside);
-    if arguments.optional && matches!(found, Err(Error::Missing { .. } | Error::MissingNear { .. })) {
+    if arguments.optional && matches!(found, Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. })) {
         return Ok(ToolResult::text(format!("({path} does not exist)")));
     }
     let mut file = found?;
     let failed = |source| Error::Io { path: path.clone(), source };
-    let mut sample = [0; SAMPLE];
+    let mut sample = [0; SAMPLE_BYTES];
     let size = file.metadata().map_err(failed)?.len();
     let length = file.read_at(&mut sample, 0).map_err(failed)?;
     let sample = &sample[..length];
     if !is_text(sample) {
-        return picture(path, file, sample);
+        return read_image(path, file, sample);
     }
     let text = if sample.starts_with(BOM) { BOM.len() as u64 } else { 0 };
     // `as` saturates: out-of-range values become the first line, or more lines than any file has.
     let limit = arguments.limit.map_or(MAX_LINES, |limit| (limit as u64).clamp(1, MAX_LINES));
     let cursor = arguments.cursor.map(|cursor| (cursor as u64).max(text));
     file.seek(SeekFrom::Start(cursor.unwrap_or(text))).map_err(failed)?;
-    let mut file = BufReader::with_capacity(SAMPLE, Stoppable::new(file, &cx.cancel));
+    let mut file = BufReader::with_capacity(SAMPLE_BYTES, CancelReader::new(file, &cx.cancel));
     let offset = arguments.offset.map_or(1, |offset| (offset as u64).max(1));
     let (skipped, bytes) = if cursor.is_some() { (0, 0) } else { skip(&mut file, offset - 1).map_err(failed)? };
     let at_end = file.fill_buf().map_err(failed)?.is_empty();
     let start = match (at_end, cursor) {
-        (false, None) => Start::Line { number: offset, byte: text + bytes },
-        (false, Some(cursor)) => Start::Byte(cursor),
+        (false, None) => PageStart::Line { number: offset, byte: text + bytes },
+        (false, Some(cursor)) => PageStart::Byte(cursor),
         (true, None) if offset == 1 => return Ok(ToolResult::text("(empty file)")),
         (true, None) => return Err(Error::PastEnd { path, offset, lines: skipped }),
         (true, Some(cursor)) => return Err(Error::PastCursor { path, cursor, bytes: size }),
     };
-    Ok(Page::take(&mut file, limit).map_err(failed)?.tell(&path, start))
+    Ok(FilePage::read(&mut file, limit).map_err(failed)?.into_result(&path, start))
 }
 
 /// True if there are no NUL bytes and few invalid UTF-8 sequences.
@@ -141,17 +142,17 @@ fn skip(file: &mut impl BufRead, lines: u64) -> io::Result<(u64, u64)> {
 }
 
 /// Reads a file that is not text as an image.
-fn picture(path: String, file: File, sample: &[u8]) -> Result<ToolResult, Error> {
-    let most = MAX_PICTURE * 1024 * 1024;
+fn read_image(path: String, file: File, sample: &[u8]) -> Result<ToolResult, Error> {
+    let most = MAX_IMAGE_MIB * 1024 * 1024;
     let mut bytes = Vec::new();
     // One byte more than the limit, to detect whether the file fits.
     file.take(most + 1).read_to_end(&mut bytes).map_err(|source| Error::Io { path: path.clone(), source })?;
     let is_too_large = bytes.len() as u64 > most;
     // Of a file that is too large, the beginning suffices to detect whether it is an image.
-    let fitted = fit(if is_too_large { sample.to_vec() } else { bytes }, &Limits::default());
+    let fitted = fit(if is_too_large { sample.to_vec() } else { bytes }, &ImageLimits::default());
     match fitted {
         Err(FitError::Unknown) => Err(Error::Binary { path }),
-        _ if is_too_large => Err(Error::TooLarge { path, most: MAX_PICTURE }),
+        _ if is_too_large => Err(Error::TooLarge { path, most: MAX_IMAGE_MIB }),
         Err(source) => Err(Error::Picture { path, source }),
         Ok(picture) => {
             let scaled = if picture.was_scaled { ", scaled down to" } else { "," };

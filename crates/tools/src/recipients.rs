@@ -6,25 +6,25 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use homard_agent::{
-    courier::{Courier, CourierError, Recipient},
+    channel_sender::{ChannelSender, Recipient, SendError},
     tool::ToolCx,
 };
-use homard_audit::{Fact, What};
+use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{AgentId, Route, identity::DEFAULT_ACCOUNT};
 
 /// The chats that agents may write to. Clones share the lists.
 #[derive(Clone, Default)]
 pub struct Recipients {
-    courier: Option<Arc<dyn Courier>>,
-    lists: Arc<Lists>,
+    sender: Option<Arc<dyn ChannelSender>>,
+    lists: Arc<Allowlists>,
 }
 
 #[derive(Debug, Default)]
-struct Lists {
+struct Allowlists {
     /// `tools.message.allowTo`.
     all: Vec<String>,
     /// `agents.list[].tools.message.allowTo`.
-    of_agents: BTreeMap<AgentId, Vec<String>>,
+    by_agent: BTreeMap<AgentId, Vec<String>>,
 }
 
 impl fmt::Debug for Recipients {
@@ -36,15 +36,19 @@ impl fmt::Debug for Recipients {
 impl Recipients {
     /// Creates the check from the sender's known recipients and the allowlists: `telegram:7`, `telegram/work:7`,
     /// `telegram:*`, `*`.
-    pub fn new(courier: Option<Arc<dyn Courier>>, all: Vec<String>, of_agents: BTreeMap<AgentId, Vec<String>>) -> Self {
-        Self { courier, lists: Arc::new(Lists { all, of_agents }) }
+    pub fn new(
+        courier: Option<Arc<dyn ChannelSender>>,
+        all: Vec<String>,
+        of_agents: BTreeMap<AgentId, Vec<String>>,
+    ) -> Self {
+        Self { sender: courier, lists: Arc::new(Allowlists { all, by_agent: of_agents }) }
     }
 
     /// Checks that a tool call may write to a chat. The error says why not and what would allow it; a refusal is
     /// audited.
     pub fn check(&self, (cx, tool): (&ToolCx, &str), route: &Route) -> Result<(), String> {
         // Without a channel sender nothing is sent anyway.
-        let Some(courier) = &self.courier else { return Ok(()) };
+        let Some(courier) = &self.sender else { return Ok(()) };
         let found = courier.recipient(route).map_err(|error| error.to_string())?;
         let is_here = || {
             let origin = &cx.origin.route;
@@ -52,36 +56,36 @@ impl Recipients {
                 && origin.to.is_some()
                 && courier.recipient(origin).is_ok_and(|here| is_same(&here, &found))
         };
-        if found.is_known || is_here() || self.lists(cx).any(|entry| names(entry, &found)) {
+        if found.is_known || is_here() || self.lists(cx).any(|entry| matches_entry(entry, &found)) {
             return Ok(());
         }
         note((cx, tool), &found, "refused");
         let Recipient { channel, id, .. } = &found;
         Err(format!(
-            "this agent may not write to {id} on {channel}: it is not the chat that is answered, and the owner has not named \
-             it. The owner can add \"{channel}:{id}\" to tools.message.allowTo or agents.list[].tools.message.allowTo, or \
-             to channels.{channel}.allowFrom if they may also write to the agent"
+            "this agent may not write to {id} on {channel}: that is not the current chat, and it is not on an \
+             allowlist. The owner can add \"{channel}:{id}\" to tools.message.allowTo or \
+             agents.list[].tools.message.allowTo, or to channels.{channel}.allowFrom if this sender may also write to \
+             the agent"
         ))
     }
 
     /// Records in the audit log that a tool call sends something to a chat.
-    pub fn note(&self, call: (&ToolCx, &str), route: &Route, outcome: &str) {
-        let found: Option<Result<Recipient, CourierError>> =
-            self.courier.as_ref().map(|courier| courier.recipient(route));
+    pub fn audit(&self, call: (&ToolCx, &str), route: &Route, outcome: &str) {
+        let found: Option<Result<Recipient, SendError>> = self.sender.as_ref().map(|courier| courier.recipient(route));
         if let Some(Ok(found)) = found {
             note(call, &found, outcome);
         }
     }
 
     fn lists(&self, cx: &ToolCx) -> impl Iterator<Item = &String> {
-        let own = cx.session.agent().and_then(|agent| self.lists.of_agents.get(agent));
+        let own = cx.session.agent().and_then(|agent| self.lists.by_agent.get(agent));
         self.lists.all.iter().chain(own.into_iter().flatten())
     }
 }
 
 fn note((cx, tool): (&ToolCx, &str), found: &Recipient, outcome: &str) {
-    let fact = Fact::new(What::Egress).by(cx.session.as_str()).with("tool", tool);
-    cx.audit().note(fact.with("channel", &found.channel).with("to", &found.id).ended(outcome));
+    let fact = AuditRecord::new(AuditKind::Egress).actor(cx.session.as_str()).with("tool", tool);
+    cx.audit().note(fact.with("channel", &found.channel).with("to", &found.id).outcome(outcome));
 }
 
 fn is_same(one: &Recipient, other: &Recipient) -> bool {
@@ -89,7 +93,7 @@ fn is_same(one: &Recipient, other: &Recipient) -> bool {
 }
 
 /// True if an allowlist entry matches a chat. Without an account it matches the chat on every account.
-fn names(entry: &str, found: &Recipient) -> bool {
+fn matches_entry(entry: &str, found: &Recipient) -> bool {
     let Some((place, id)) = entry.trim().split_once(':') else { return entry.trim() == "*" };
     let (channel, account) = place.split_once('/').map_or((place, None), |(channel, account)| (channel, Some(account)));
     let own = if found.account.is_empty() { DEFAULT_ACCOUNT } else { &found.account };
@@ -125,8 +129,8 @@ mod tests {
             ("telegram", false),
             ("", false),
         ] {
-            assert_eq!(names(entry, &found("work")), expected, "{entry}");
+            assert_eq!(matches_entry(entry, &found("work")), expected, "{entry}");
         }
-        assert!(names("telegram/default:-100", &found("")));
+        assert!(matches_entry("telegram/default:-100", &found("")));
     }
 }

@@ -45,39 +45,39 @@ pub use self::{
     enter::{ENTER, EnterError, enter},
     explain::explain,
     limits::ResourceLimits,
-    policy::{Mode, SandboxPolicy},
+    policy::{AccessMode, SandboxPolicy},
     tier::Tier,
     watch::tidy,
 };
 pub(crate) use self::{
-    limits::{Exceeded, Usage},
+    limits::{ExceededLimit, Usage},
     watch::{Sweeper, Watches},
 };
 
 /// Makes a program's standard input its controlling terminal, and the program a session leader. `setsid` does not fork,
 /// because it is not a group leader itself.
-const TERMINAL: [&str; 2] = ["setsid", "-c"];
+const SETSID: [&str; 2] = ["setsid", "-c"];
 
 /// A command that is ready to be started inside its sandbox.
 #[derive(Debug)]
-pub(crate) struct Confined {
+pub(crate) struct SandboxedCommand {
     /// The process to start, which leads its process group. Environment and input are still to be set.
     pub(crate) command: Command,
     /// Processes started before the command.
-    pub(crate) wrapper: Wrapper,
+    pub(crate) wrapper: ProcessWrapper,
     /// Resources that must live until the command has ended.
-    pub(crate) keep: Keep,
+    pub(crate) resources: SandboxResources,
     /// Descriptors that must be open when it starts, and no longer, because other processes started meanwhile inherit
     /// them too.
-    pub(crate) opened: Vec<OwnedFd>,
+    pub(crate) inherited: Vec<OwnedFd>,
     /// Pipe on which it reports that its sandbox is built and the command starts; `None` if the command is started
     /// directly.
-    pub(crate) begun: Option<io::PipeReader>,
+    pub(crate) ready: Option<io::PipeReader>,
 }
 
 /// Processes between the gateway and a command. They are not sent `SIGTERM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wrapper {
+pub(crate) enum ProcessWrapper {
     /// None.
     None,
     /// Those of a namespace: killing them kills everything below.
@@ -86,7 +86,7 @@ pub(crate) enum Wrapper {
     Supervisor,
 }
 
-impl Wrapper {
+impl ProcessWrapper {
     /// Returns the number of process generations.
     pub(crate) fn generations(self) -> usize {
         match self {
@@ -99,7 +99,7 @@ impl Wrapper {
 
 /// Resources that must live until a command has ended. Cleans up on drop.
 #[derive(Debug, Default)]
-pub(crate) struct Keep {
+pub(crate) struct SandboxResources {
     watch: Option<Watch>,
     temporary: Option<PathBuf>,
     usage: Option<Usage>,
@@ -107,7 +107,7 @@ pub(crate) struct Keep {
 
 /// Where a command runs.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct CommandLocation<'a> {
     /// The writable directory.
     pub(crate) workspace: &'a Path,
     /// Working directory, below `workspace`.
@@ -118,7 +118,7 @@ pub(crate) struct Place<'a> {
     pub(crate) has_terminal: bool,
 }
 
-impl Keep {
+impl SandboxResources {
     /// Returns a private directory for temporary files, where `/tmp` is not private.
     pub(crate) fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
@@ -136,36 +136,42 @@ impl Keep {
 
     /// Finds out what the finished command did that it must not. Returns sentences for the model; `None` for an
     /// unconfined command. Blocks.
-    pub(crate) fn look(mut self) -> Option<Vec<String>> {
+    pub(crate) fn finish(mut self) -> Option<Vec<String>> {
         self.watch.take().map(Watch::end)
     }
 }
 
-impl Drop for Keep {
+impl Drop for SandboxResources {
     fn drop(&mut self) {
         if let Some(path) = &self.temporary
             && let Err(error) = fs::remove_dir_all(path)
         {
-            tracing::warn!(path = %path.display(), %error, "temporary files of a command stay");
+            tracing::warn!(path = %path.display(), %error, "failed to remove the temporary files of a command");
         }
     }
 }
 
 /// Returns an unconfined command.
-pub(crate) fn unconfined(words: &[&OsStr], place: &Place<'_>) -> Confined {
+pub(crate) fn unconfined(words: &[&OsStr], place: &CommandLocation<'_>) -> SandboxedCommand {
     let mut command = terminal(place.has_terminal, words[0]);
     command.args(&words[1..]);
-    at(&mut command, place);
-    Confined { command, wrapper: Wrapper::None, keep: Keep::default(), opened: Vec::new(), begun: None }
+    set_working_directory(&mut command, place);
+    SandboxedCommand {
+        command,
+        wrapper: ProcessWrapper::None,
+        resources: SandboxResources::default(),
+        inherited: Vec::new(),
+        ready: None,
+    }
 }
 
 /// Returns a command in a namespace (tier A).
 pub(crate) fn in_namespace(
     (bwrap, has_sizes): (&Path, bool),
     helper: Option<&Path>,
-    (words, place): (&[&OsStr], &Place<'_>),
+    (words, place): (&[&OsStr], &CommandLocation<'_>),
     (policy, watches): (&SandboxPolicy, &Watches),
-) -> io::Result<Confined> {
+) -> io::Result<SandboxedCommand> {
     let (layers, watch) = watches.begin(policy, place.workspace, Protection::Mounts)?;
     let layers = &layers;
     let sockets = if layers.has_network { Sockets::Any } else { Sockets::Local };
@@ -187,32 +193,44 @@ pub(crate) fn in_namespace(
     }
     // Inside the namespace, not around it: keys that kill a program would otherwise kill the process that holds the
     // namespace.
-    command.args(place.has_terminal.then_some(TERMINAL).into_iter().flatten()).args(words);
+    command.args(place.has_terminal.then_some(SETSID).into_iter().flatten()).args(words);
     let usage = Usage::new(policy.limits, place.workspace);
-    let keep = Keep { watch: Some(watch), temporary: None, usage: Some(usage) };
+    let keep = SandboxResources { watch: Some(watch), temporary: None, usage: Some(usage) };
     let begun = helper.map(|_| reader);
-    Ok(Confined { command, wrapper: Wrapper::Namespace, keep, opened: vec![filter, writer.into()], begun })
+    Ok(SandboxedCommand {
+        command,
+        wrapper: ProcessWrapper::Namespace,
+        resources: keep,
+        inherited: vec![filter, writer.into()],
+        ready: begun,
+    })
 }
 
 /// Returns a command that confines itself before it starts (tier B).
-pub(crate) fn by_itself(
+pub(crate) fn self_confined(
     helper: &Path,
-    (words, place): (&[&OsStr], &Place<'_>),
+    (words, place): (&[&OsStr], &CommandLocation<'_>),
     (policy, watches): (&SandboxPolicy, &Watches),
-) -> io::Result<Confined> {
+) -> io::Result<SandboxedCommand> {
     let (layers, watch) = watches.begin(policy, place.workspace, Protection::Copies)?;
-    let temporary = temporary()?;
+    let temporary = create_temporary()?;
     let confinement = Confinement::alone(&layers, &policy.limits, &temporary, place.has_terminal).spelled();
     let usage = Usage::new(policy.limits, place.workspace);
-    let keep = Keep { watch: Some(watch), temporary: Some(temporary), usage: Some(usage) };
+    let keep = SandboxResources { watch: Some(watch), temporary: Some(temporary), usage: Some(usage) };
     let mut command = Command::new(helper);
     command.process_group(0).arg(ENTER).arg(confinement?).arg("--").args(words);
-    at(&mut command, place);
-    Ok(Confined { command, wrapper: Wrapper::Supervisor, keep, opened: Vec::new(), begun: None })
+    set_working_directory(&mut command, place);
+    Ok(SandboxedCommand {
+        command,
+        wrapper: ProcessWrapper::Supervisor,
+        resources: keep,
+        inherited: Vec::new(),
+        ready: None,
+    })
 }
 
 /// Sets the opened directory as working directory. It is closed on exec, after the change.
-fn at(command: &mut Command, place: &Place<'_>) {
+fn set_working_directory(command: &mut Command, place: &CommandLocation<'_>) {
     command.current_dir(format!("/proc/self/fd/{}", place.directory.as_raw_fd()));
 }
 
@@ -223,14 +241,14 @@ fn terminal(has_terminal: bool, program: &OsStr) -> Command {
         command.process_group(0);
         return command;
     }
-    let [setsid, option] = TERMINAL;
+    let [setsid, option] = SETSID;
     let mut command = Command::new(setsid);
     command.arg(option).arg(program);
     command
 }
 
 /// Creates a directory that only this user can open.
-fn temporary() -> io::Result<PathBuf> {
+fn create_temporary() -> io::Result<PathBuf> {
     for number in 0.. {
         let path = PathBuf::from(format!("/tmp/homard-exec-{}-{number}", std::process::id()));
         match fs::DirBuilder::new().mode(0o700).create(&path) {

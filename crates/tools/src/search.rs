@@ -9,7 +9,7 @@ use std::fmt;
 use reqwest::Url;
 use serde_json::Value;
 
-pub use self::{brave::Brave, freshness::Freshness, searxng::Searxng};
+pub use self::{brave::Brave, freshness::PageAge, searxng::Searxng};
 use crate::egress::Request;
 
 /// A web search provider.
@@ -21,18 +21,18 @@ pub trait SearchProvider: fmt::Debug + Send + Sync {
     fn endpoint(&self) -> &Url;
 
     /// Builds the request; the error says what this provider does not support.
-    fn request(&self, query: &Query) -> Result<Request, String>;
+    fn request(&self, query: &SearchQuery) -> Result<Request, String>;
 
     /// Parses the response.
-    fn hits(&self, answer: &Value) -> Vec<Hit>;
+    fn parse_response(&self, answer: &Value) -> Vec<SearchResult>;
 
     /// Returns a hint for an unsuccessful HTTP status.
-    fn advice(&self, status: u16) -> &'static str;
+    fn status_hint(&self, status: u16) -> &'static str;
 }
 
 /// A search query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Query {
+pub struct SearchQuery {
     /// Search terms.
     pub text: String,
     /// Number of results.
@@ -44,12 +44,12 @@ pub struct Query {
     /// Language of the provider's interface.
     pub ui_lang: Option<String>,
     /// Maximum age of the pages.
-    pub freshness: Option<Freshness>,
+    pub freshness: Option<PageAge>,
 }
 
 /// A search result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hit {
+pub struct SearchResult {
     /// Title.
     pub title: String,
     /// URL.
@@ -61,17 +61,17 @@ pub struct Hit {
 }
 
 /// Builds a request to the endpoint with those query parameters that have a value.
-fn asking(endpoint: &Url, pairs: &[(&str, Option<&str>)]) -> Request {
+fn build_request(endpoint: &Url, pairs: &[(&str, Option<&str>)]) -> Request {
     let mut url = endpoint.clone();
     url.query_pairs_mut().extend_pairs(pairs.iter().filter_map(|(name, value)| Some((name, (*value)?))));
     Request::new(url, "application/json")
 }
 
 /// Parses a list of results; field names depend on the provider.
-fn listed(list: Option<&Value>, description: &str, published: &str) -> Vec<Hit> {
+fn parse_results(list: Option<&Value>, description: &str, published: &str) -> Vec<SearchResult> {
     let text = |hit: &Value, name: &str| hit.get(name).and_then(Value::as_str).map(str::to_owned);
     let list = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let hits = list.iter().map(|hit| Hit {
+    let hits = list.iter().map(|hit| SearchResult {
         title: text(hit, "title").unwrap_or_default(),
         url: text(hit, "url").unwrap_or_default(),
         description: text(hit, description).unwrap_or_default(),

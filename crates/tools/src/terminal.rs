@@ -14,18 +14,18 @@ const SIZE: Winsize = Winsize { ws_row: 30, ws_col: 120, ws_xpixel: 0, ws_ypixel
 
 /// A new pseudo-terminal.
 #[derive(Debug)]
-pub(crate) struct Terminal {
+pub(crate) struct PseudoTerminal {
     /// Output of the command. Reading fails when no process has the terminal open any more.
-    pub(crate) shown: Receiver,
+    pub(crate) output: Receiver,
     /// Input of the command.
-    pub(crate) typed: Sender,
+    pub(crate) input: Sender,
     /// The command's side.
-    pub(crate) theirs: OwnedFd,
+    pub(crate) slave: OwnedFd,
     /// Unique name among the open terminals.
     pub(crate) name: String,
 }
 
-impl Terminal {
+impl PseudoTerminal {
     /// Opens a pseudo-terminal.
     pub(crate) fn open() -> io::Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
@@ -43,6 +43,6 @@ impl Terminal {
         // Not a pipe, but it can be polled like one.
         let typed = Sender::from_owned_fd_unchecked(ours.try_clone()?)?;
         let shown = Receiver::from_owned_fd_unchecked(ours)?;
-        Ok(Self { shown, typed, theirs, name })
+        Ok(Self { output: shown, input: typed, slave: theirs, name })
     }
 }

@@ -4,30 +4,30 @@ use std::{io::Read, os::unix::fs::MetadataExt};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, beneath::Beneath, stoppable::Stoppable};
+use crate::{Error, cancel_reader::CancelReader, path_guard::PathGuard};
 
 /// Maximum size of a file in MiB.
 const MAX_MIB: u64 = 16;
 
 /// A text file.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct TextFile {
     /// The whole content.
     pub(crate) content: String,
     /// Device and inode, which identify the file whatever its path is.
     pub(crate) identity: (u64, u64),
 }
 
-impl Text {
+impl TextFile {
     /// Reads a file. It must be UTF-8, because anything else could not be written back unchanged.
-    pub(crate) fn load(beneath: &Beneath, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
+    pub(crate) fn load(beneath: &PathGuard, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
         let file = beneath.file(path)?;
         let failed = |source| Error::Io { path: path.to_owned(), source };
         let metadata = file.metadata().map_err(failed)?;
         let most = MAX_MIB * 1024 * 1024;
         let mut bytes = Vec::new();
         // One byte more than the limit, because the file may grow while it is read.
-        Stoppable::new(file, cancel).take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
+        CancelReader::new(file, cancel).take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > most {
             return Err(Error::TooLarge { path: path.to_owned(), most: MAX_MIB });
         }
@@ -47,12 +47,12 @@ pub(crate) fn line_break(text: &str) -> &'static str {
 }
 
 /// Converts line breaks to LF.
-pub(crate) fn with_plain_breaks(text: &str) -> String {
+pub(crate) fn to_lf(text: &str) -> String {
     text.replace("\r\n", "\n")
 }
 
 /// Maps typographic characters to the ASCII ones that models write instead.
-pub(crate) fn plain(character: char) -> char {
+pub(crate) fn to_ascii_punctuation(character: char) -> char {
     match character {
         '\u{2018}'..='\u{201b}' => '\'',
         '\u{201c}'..='\u{201f}' => '"',
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn typographic_characters_look_like_plain_ones() {
-        let shown: String = "‘a’ “b” – c\u{a0}d − é ,".chars().map(plain).collect();
+        let shown: String = "‘a’ “b” – c\u{a0}d − é ,".chars().map(to_ascii_punctuation).collect();
         assert_eq!(shown, "'a' \"b\" - c d - é ,");
     }
 }

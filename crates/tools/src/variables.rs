@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::Error;
 
 /// Variables of the gateway's environment that commands see.
-const PASSED: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"];
+const PASSED_THROUGH: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER"];
 
 /// Variables that a call may set: programs only use them as values. The variables by which programs find code, settings
 /// or other programs are many and not completely known, so everything that is not listed is refused.
@@ -90,17 +90,17 @@ const ALLOWED: [&str; 74] = [
 const ALLOWED_PREFIXES: [&str; 2] = ["CARGO_TERM_", "LC_"];
 
 /// Filters the gateway's environment for commands.
-pub(crate) fn passed(mut ours: Vec<(String, String)>) -> Vec<(String, String)> {
-    ours.retain(|(name, _)| PASSED.contains(&name.as_str()));
+pub(crate) fn filter_environment(mut ours: Vec<(String, String)>) -> Vec<(String, String)> {
+    ours.retain(|(name, _)| PASSED_THROUGH.contains(&name.as_str()));
     ours
 }
 
 /// Validates the variables of a call. `more` are additional names that the owner allows.
-pub(crate) fn checked(asked: &Map<String, Value>, more: &[String]) -> Result<Vec<(String, String)>, Error> {
-    asked.iter().map(|(name, value)| Ok((name.clone(), check(name, value, more)?))).collect()
+pub(crate) fn validate_all(asked: &Map<String, Value>, more: &[String]) -> Result<Vec<(String, String)>, Error> {
+    asked.iter().map(|(name, value)| Ok((name.clone(), validate(name, value, more)?))).collect()
 }
 
-fn check(name: &str, value: &Value, more: &[String]) -> Result<String, Error> {
+fn validate(name: &str, value: &Value, more: &[String]) -> Result<String, Error> {
     // Bash imports functions from variables with unusual names.
     let is_name =
         name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -138,7 +138,7 @@ mod tests {
             MANPAGER LESSOPEN BROWSER KUBECONFIG GCONV_PATH GLIBC_TUNABLES LOCPATH NLSPATH HOSTALIASES HTTP_PROXY \
             https_proxy ALL_PROXY SSL_CERT_FILE REQUESTS_CA_BUNDLE OPENSSL_CONF RUSTC_WRAPPER RUSTFLAGS MAKEFLAGS \
             GOFLAGS npm_config_script_shell PIP_INDEX_URL SSH_ASKPASS XDG_CONFIG_HOME HOMARD_EXEC OPENCLAW_STATE_DIR";
-        let passes = |name: &&str| check(name, &json!("x"), &[]).is_ok();
+        let passes = |name: &&str| validate(name, &json!("x"), &[]).is_ok();
         assert_eq!(names.split_whitespace().filter(passes).collect::<Vec<_>>(), Vec::<&str>::new());
     }
 
@@ -148,18 +148,18 @@ mod tests {
         let names = "TAR_OPTIONS MAKEFILES RSYNC_RSH VIMINIT LESSCLOSE AWKPATH TERMINFO CC CXX LD AR TMPDIR CMAKE_GENERATOR \
             PYTEST_ADDOPTS PYTEST_PLUGINS GOPROXY GRADLE_OPTS SBT_OPTS PSQLRC MYSQL_HOME R_PROFILE JULIA_LOAD_PATH GDBHISTFILE \
             ELECTRON_RUN_AS_NODE DENO_DIR BUNDLE_GEMFILE FOO_BAR ci Path";
-        let passes = |name: &&str| check(name, &json!("x"), &[]).is_ok();
+        let passes = |name: &&str| validate(name, &json!("x"), &[]).is_ok();
         assert_eq!(names.split_whitespace().filter(passes).collect::<Vec<_>>(), Vec::<&str>::new());
         let more = ["FOO_BAR".to_owned()];
-        assert!(check("FOO_BAR", &json!("x"), &more).is_ok() && check("FOO_BAR2", &json!("x"), &more).is_err());
+        assert!(validate("FOO_BAR", &json!("x"), &more).is_ok() && validate("FOO_BAR2", &json!("x"), &more).is_err());
     }
 
     #[test]
     fn variables_that_programs_only_read_are_passed_on() {
         let names =
             "DEBUG CI PORT NODE_ENV RUST_LOG CARGO_TERM_COLOR GIT_AUTHOR_NAME PYTHONUTF8 TZ LANG LC_ALL NO_COLOR";
-        let fails = |name: &&str| check(name, &json!("x"), &[]).is_err();
+        let fails = |name: &&str| validate(name, &json!("x"), &[]).is_err();
         assert_eq!(names.split_whitespace().filter(fails).collect::<Vec<_>>(), Vec::<&str>::new());
-        assert_eq!(check("PORT", &json!(80), &[]).unwrap(), "80");
+        assert_eq!(validate("PORT", &json!(80), &[]).unwrap(), "80");
     }
 }

@@ -4,7 +4,7 @@
 //! directory is opened with symlinks disallowed, so that a concurrent swap cannot lead outside. Hidden files are
 //! included; `.git`, files ignored by `.gitignore` and `.ignore`, and files hidden from tools are not.
 
-mod ignored;
+mod ignore_rules;
 
 use std::{
     ffi::{CStr, CString, OsStr},
@@ -22,16 +22,15 @@ use rustix::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Error,
-    beneath::{Beneath, lookup_without_links, real},
-    ls,
+    Error, ls,
+    path_guard::{PathGuard, lookup_without_links, real_path},
     path_rules::PathRules,
 };
-use ignored::Rules;
+use ignore_rules::IgnoreRules;
 
 /// An entry of the tree.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct WalkEntry {
     /// Path relative to the start of the walk.
     pub(crate) path: PathBuf,
     /// Type at the time when its directory was listed.
@@ -40,7 +39,7 @@ pub(crate) struct Entry {
     name: CString,
 }
 
-impl Entry {
+impl WalkEntry {
     /// Opens it for reading, if it is still a regular file.
     pub(crate) fn open(&self) -> Result<File, Errno> {
         open_regular(&self.directory, &self.name)
@@ -65,35 +64,35 @@ fn open_regular(directory: &OwnedFd, name: &CStr) -> Result<File, Errno> {
 
 /// A walk. It ends early when the run is cancelled.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct TreeWalk {
     start: OwnedFd,
     cancel: CancellationToken,
     hidden: PathRules,
     /// Path of the start relative to the workspace, for ignore rules of directories above.
     inside: PathBuf,
-    current: Option<Listing>,
+    current: Option<WalkListing>,
     /// Directories still to be listed; the next one is last.
-    pending: Vec<(PathBuf, Rules)>,
+    pending: Vec<(PathBuf, IgnoreRules)>,
     /// Number of unreadable directories.
     pub(crate) unreadable: usize,
 }
 
 /// The directory whose entries are being returned.
 #[derive(Debug)]
-struct Listing {
+struct WalkListing {
     path: PathBuf,
     directory: Arc<OwnedFd>,
     entries: vec::IntoIter<(CString, FileType)>,
-    below: Vec<(PathBuf, Rules)>,
-    rules: Rules,
+    below: Vec<(PathBuf, IgnoreRules)>,
+    rules: IgnoreRules,
 }
 
-impl Walk {
+impl TreeWalk {
     /// Starts at a directory.
-    pub(crate) fn new(beneath: &Beneath, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
+    pub(crate) fn new(beneath: &PathGuard, path: &str, cancel: &CancellationToken) -> Result<Self, Error> {
         let start = beneath.directory(path)?;
-        let inside = beneath.clean(path)?;
-        let mut rules = Rules::default();
+        let inside = beneath.normalize(path)?;
+        let mut rules = IgnoreRules::default();
         // Rules of the directories above, from the workspace down; those of the start itself are loaded with its
         // listing.
         let mut above: Vec<&Path> = inside.ancestors().skip(1).collect();
@@ -108,13 +107,13 @@ impl Walk {
     }
 
     /// Lists the next directory, if there is one.
-    fn list(&mut self) -> Option<Result<Listing, Errno>> {
+    fn list(&mut self) -> Option<Result<WalkListing, Errno>> {
         let (path, rules) = self.pending.pop()?;
         let directory = match lookup_without_links(&self.start, &path) {
             Ok(directory) => directory,
             Err(errno) => return Some(Err(errno)),
         };
-        let place = match (!self.hidden.is_empty()).then(|| real(&directory)).transpose() {
+        let place = match (!self.hidden.is_empty()).then(|| real_path(&directory)).transpose() {
             Ok(place) => place,
             Err(errno) => return Some(Err(errno)),
         };
@@ -138,7 +137,7 @@ impl Walk {
             entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
             Ok(entries)
         });
-        Some(listed.map(|entries| Listing {
+        Some(listed.map(|entries| WalkListing {
             path,
             directory: Arc::new(directory),
             entries: entries.into_iter(),
@@ -148,10 +147,10 @@ impl Walk {
     }
 }
 
-impl Iterator for Walk {
-    type Item = Entry;
+impl Iterator for TreeWalk {
+    type Item = WalkEntry;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<WalkEntry> {
         loop {
             if self.cancel.is_cancelled() {
                 return None;
@@ -172,13 +171,13 @@ impl Iterator for Walk {
                 continue;
             };
             let path = listing.path.join(OsStr::from_bytes(name.to_bytes()));
-            if listing.rules.leave_out(&self.inside, &path, kind == FileType::Directory) {
+            if listing.rules.is_ignored(&self.inside, &path, kind == FileType::Directory) {
                 continue;
             }
             if kind == FileType::Directory {
                 listing.below.push((path.clone(), listing.rules.clone()));
             }
-            return Some(Entry { path, kind, directory: listing.directory.clone(), name });
+            return Some(WalkEntry { path, kind, directory: listing.directory.clone(), name });
         }
     }
 }

@@ -4,7 +4,7 @@ mod charset;
 mod content;
 mod html;
 mod json;
-mod tame;
+mod sanitize;
 #[cfg(test)]
 mod tests;
 
@@ -22,20 +22,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    content::{Kind, essence},
-    html::Found,
+    content::{ContentKind, essence},
+    html::ExtractedText,
 };
 use crate::{
-    egress::{self, Asker, Bounds, Egress, Request},
+    egress::{self, Egress, EgressCaller, EgressLimits, Request},
     external, failure,
-    recent::Recent,
+    ttl_cache::TtlCache,
 };
 
 /// Maximum length of the body shown with an HTTP error.
-const MOST_OF_AN_ERROR: usize = 4_000;
+const MAX_ERROR_CHARS: usize = 4_000;
 
 /// Minimum of `maxChars`.
-const LEAST: usize = 100;
+const MIN_CHARS: usize = 100;
 
 const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/json;q=0.8, text/plain;q=0.8, */*;q=0.1";
 
@@ -43,7 +43,7 @@ const ACCEPT: &str = "text/markdown, text/html;q=0.9, application/json;q=0.8, te
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebFetchSettings {
     /// Limits on destinations, time and size.
-    pub bounds: Bounds,
+    pub bounds: EgressLimits,
     /// Default number of characters.
     pub max_chars: usize,
     /// Maximum number of characters.
@@ -55,7 +55,7 @@ pub struct WebFetchSettings {
 impl Default for WebFetchSettings {
     fn default() -> Self {
         Self {
-            bounds: Bounds::default(),
+            bounds: EgressLimits::default(),
             max_chars: 50_000,
             max_chars_cap: 50_000,
             cache: Duration::from_secs(15 * 60),
@@ -69,20 +69,20 @@ pub struct WebFetch {
     egress: Egress,
     settings: WebFetchSettings,
     ambient: Ambient,
-    recent: Recent<(String, Extract), Arc<Page>>,
+    page_cache: TtlCache<(String, ExtractMode), Arc<FetchedPage>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Error {
-    #[error("the arguments do not fit: {0}")]
+    #[error("invalid arguments: {0}")]
     Arguments(String),
-    #[error("the run was stopped before the page was there")]
+    #[error("the run was stopped before the page was loaded")]
     Stopped,
     #[error(transparent)]
     Egress(#[from] egress::Error),
-    #[error("the type of the answer is {kind}: only HTML, JSON and text can be read")]
+    #[error("the content type of the response is {kind}: only HTML, JSON and text can be read")]
     Kind { kind: String },
-    #[error("the answer is binary: only HTML, JSON and text can be read")]
+    #[error("the response is binary: only HTML, JSON and text can be read")]
     Binary,
     #[error("the page could not be read: {0}")]
     Thread(String),
@@ -90,23 +90,23 @@ enum Error {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
+struct Args {
     url: String,
     #[serde(default)]
-    extract_mode: Extract,
+    extract_mode: ExtractMode,
     max_chars: Option<f64>,
 }
 
 /// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Extract {
+enum ExtractMode {
     #[default]
     Markdown,
     Text,
 }
 
-impl Extract {
+impl ExtractMode {
     fn name(self) -> &'static str {
         match self {
             Self::Markdown => "markdown",
@@ -117,7 +117,7 @@ impl Extract {
 
 /// A fetched page.
 #[derive(Debug)]
-struct Page {
+struct FetchedPage {
     final_url: String,
     status: u16,
     content_type: String,
@@ -128,7 +128,7 @@ struct Page {
     /// Total number of characters.
     chars: usize,
     /// Number of bytes read, if the body was truncated.
-    read: Option<usize>,
+    bytes_read: Option<usize>,
     fetched_at: String,
 }
 
@@ -136,33 +136,32 @@ impl WebFetch {
     /// Creates the tool with these limits and resolver.
     pub fn new(settings: WebFetchSettings, names: Arc<dyn Resolve>, ambient: Ambient) -> Self {
         let egress = Egress::new(settings.bounds.clone(), names);
-        let recent = Recent::new(settings.cache);
-        Self { egress, settings, ambient, recent }
+        let recent = TtlCache::new(settings.cache);
+        Self { egress, settings, ambient, page_cache: recent }
     }
 
     async fn answer(
         &self,
-        (cancel, asker): (&CancellationToken, Asker),
+        (cancel, asker): (&CancellationToken, EgressCaller),
         arguments: Value,
     ) -> Result<ToolResult, Error> {
         let begun = Instant::now();
-        let asked: Arguments =
-            serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
+        let asked: Args = serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
         let key = (asked.url.trim().to_owned(), asked.extract_mode);
-        let kept = self.recent.get(&key);
+        let kept = self.page_cache.get(&key);
         let is_kept = kept.is_some();
         let page = match kept {
             Some(page) => page,
             None => {
-                let request = Request::new(&key.0, ACCEPT).by(asker);
+                let request = Request::new(&key.0, ACCEPT).called_by(asker);
                 let fetched = cancel.run_until_cancelled(self.fetch(&request, key.1)).await;
                 Arc::new(fetched.ok_or(Error::Stopped)??)
             }
         };
         if !is_kept && page.is_good() {
-            self.recent.put(key.clone(), page.clone());
+            self.page_cache.put(key.clone(), page.clone());
         }
-        let shown = page.shown(self.wanted(asked.max_chars, &page));
+        let shown = page.excerpt(self.char_limit(asked.max_chars, &page));
         let mut details = json!({
             "url": key.0,
             "finalUrl": page.final_url,
@@ -171,7 +170,7 @@ impl WebFetch {
             "title": page.title,
             "extractMode": key.1.name(),
             "extractor": page.extractor,
-            "truncated": shown.is_cut || page.read.is_some(),
+            "truncated": shown.is_cut || page.bytes_read.is_some(),
             "length": shown.chars,
             "fetchedAt": page.fetched_at,
             "tookMs": begun.elapsed().as_millis() as u64,
@@ -184,38 +183,38 @@ impl WebFetch {
         if is_kept {
             details["cached"] = json!(true);
         }
-        let said = self.said(&page, &shown);
+        let said = self.format_page(&page, &shown);
         let result = if page.is_good() { ToolResult::text(said) } else { ToolResult::error(said) };
         Ok(result.with_details(details))
     }
 
     /// Returns the number of characters to show.
-    fn wanted(&self, asked: Option<f64>, page: &Page) -> usize {
+    fn char_limit(&self, asked: Option<f64>, page: &FetchedPage) -> usize {
         // `as` saturates, so out-of-range values become the nearest limit.
         let wanted = asked.map_or(self.settings.max_chars, |most| most as usize);
-        let cap = if page.is_good() { self.settings.max_chars_cap } else { MOST_OF_AN_ERROR };
-        wanted.max(LEAST).min(cap)
+        let cap = if page.is_good() { self.settings.max_chars_cap } else { MAX_ERROR_CHARS };
+        wanted.max(MIN_CHARS).min(cap)
     }
 
-    async fn fetch(&self, request: &Request, extract: Extract) -> Result<Page, Error> {
+    async fn fetch(&self, request: &Request, extract: ExtractMode) -> Result<FetchedPage, Error> {
         let answer = self.egress.get(request).await?;
         let (final_url, status) = (answer.url().clone(), answer.status());
         let told = answer.content_type().unwrap_or_default().to_owned();
         let content_type = essence(&told);
-        let (found, read) = match Kind::of(&content_type) {
+        let (found, read) = match ContentKind::of(&content_type) {
             Ok(kind) => {
                 let body = answer.body().await?;
-                let read = (!body.is_whole).then_some(body.bytes.len());
+                let read = (!body.is_complete).then_some(body.bytes.len());
                 let place = final_url.clone();
                 let reading = tokio::task::spawn_blocking(move || content::read(kind, &body, &told, (&place, extract)));
                 (reading.await.map_err(|error| Error::Thread(error.to_string()))??, read)
             }
             Err(error) if is_good(status) => return Err(error),
             // The HTTP error is worth reporting even if its body cannot be read.
-            Err(_) => (Found { title: None, text: String::new(), extractor: "none" }, None),
+            Err(_) => (ExtractedText { title: None, text: String::new(), extractor: "none" }, None),
         };
-        let (text, chars) = head(&found.text, self.settings.max_chars_cap.max(MOST_OF_AN_ERROR));
-        Ok(Page {
+        let (text, chars) = head(&found.text, self.settings.max_chars_cap.max(MAX_ERROR_CHARS));
+        Ok(FetchedPage {
             final_url: final_url.into(),
             status,
             content_type,
@@ -223,20 +222,20 @@ impl WebFetch {
             extractor: found.extractor,
             text: text.to_owned(),
             chars,
-            read,
+            bytes_read: read,
             fetched_at: iso(self.ambient.now_ms()),
         })
     }
 
     /// Formats a page for the model: untrusted content is between markers, our own notes are outside.
-    fn said(&self, page: &Page, shown: &Shown<'_>) -> String {
+    fn format_page(&self, page: &FetchedPage, shown: &PageExcerpt<'_>) -> String {
         let body = match (&page.title, shown.text) {
             (None, "") => "(no text)".to_owned(),
             (None, text) => text.to_owned(),
             (Some(title), "") => format!("Title: {title}\n\n(no text: the page may need a browser)"),
             (Some(title), text) => format!("Title: {title}\n\n{text}"),
         };
-        let mut said = external::framed(&page.final_url, &body, &self.ambient.nonce());
+        let mut said = external::frame_untrusted(&page.final_url, &body, &self.ambient.nonce());
         if !page.is_good() {
             said = format!("The server answered with status {}.\n{said}", page.status);
         }
@@ -254,25 +253,25 @@ impl WebFetch {
 }
 
 /// The part of a page that is shown.
-struct Shown<'a> {
+struct PageExcerpt<'a> {
     text: &'a str,
     chars: usize,
     is_cut: bool,
 }
 
-impl Page {
+impl FetchedPage {
     fn is_good(&self) -> bool {
         is_good(self.status)
     }
 
-    fn shown(&self, most: usize) -> Shown<'_> {
+    fn excerpt(&self, most: usize) -> PageExcerpt<'_> {
         let (text, kept) = head(&self.text, most);
         let chars = kept.min(most);
-        Shown { text, chars, is_cut: chars < self.chars }
+        PageExcerpt { text, chars, is_cut: chars < self.chars }
     }
 
     fn warning(&self) -> Option<String> {
-        self.read.map(|read| format!("Only the first {read} bytes of the answer were read."))
+        self.bytes_read.map(|read| format!("Only the first {read} bytes of the response were read."))
     }
 }
 
@@ -305,11 +304,11 @@ impl Tool for WebFetch {
                         "type": "string",
                         "enum": ["markdown", "text"],
                         "default": "markdown",
-                        "description": "What a page becomes",
+                        "description": "The output format",
                     },
                     "maxChars": {
                         "type": "number",
-                        "minimum": LEAST,
+                        "minimum": MIN_CHARS,
                         "description": "How many characters to return at most",
                     },
                 },
@@ -322,6 +321,8 @@ impl Tool for WebFetch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        self.answer((&cx.cancel, Asker::of(&cx)), arguments).await.unwrap_or_else(|error| failure("web_fetch", &error))
+        self.answer((&cx.cancel, EgressCaller::of(&cx)), arguments)
+            .await
+            .unwrap_or_else(|error| failure("web_fetch", &error))
     }
 }

@@ -18,22 +18,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    egress::{self, Asker, Bounds, Egress},
+    egress::{self, Egress, EgressCaller, EgressLimits},
     external, failure,
-    recent::Recent,
-    search::{Freshness, Query, SearchProvider},
+    search::{PageAge, SearchProvider, SearchQuery},
+    ttl_cache::TtlCache,
 };
 
 /// Maximum number of results.
-const MOST: usize = 10;
+const MAX_RESULTS: usize = 10;
 
 /// Maximum length of a title and of a description, in characters.
-const TITLE: usize = 300;
-const DESCRIPTION: usize = 1_000;
+const MAX_TITLE_CHARS: usize = 300;
+const MAX_DESCRIPTION_CHARS: usize = 1_000;
 
 /// Error message if no provider is configured.
-const UNCONFIGURED: &str = "no search provider is configured: the owner can set tools.web.search.apiKey or BRAVE_API_KEY \
-                            for Brave Search, or tools.web.search.searxng.baseUrl or SEARXNG_BASE_URL for a SearXNG";
+const UNCONFIGURED: &str = "no search provider is configured: the owner can set tools.web.search.apiKey or \
+                            BRAVE_API_KEY for Brave Search, or tools.web.search.searxng.baseUrl or SEARXNG_BASE_URL \
+                            for SearXNG";
 
 /// Settings; the defaults are those of `tools.web.search`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,21 +57,21 @@ impl Default for WebSearchSettings {
 #[derive(Debug)]
 pub struct WebSearch {
     settings: WebSearchSettings,
-    provider: Option<Asked>,
+    provider: Option<ConfiguredProvider>,
     ambient: Ambient,
-    recent: Recent<(Query, Domains), Arc<[Found]>>,
+    result_cache: TtlCache<(SearchQuery, DomainFilter), Arc<[ShownResult]>>,
 }
 
 /// A provider and an HTTP client that may reach it.
 #[derive(Debug)]
-struct Asked {
+struct ConfiguredProvider {
     provider: Arc<dyn SearchProvider>,
     egress: Egress,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("the arguments do not fit: {0}")]
+    #[error("invalid arguments: {0}")]
     Arguments(String),
     #[error("{}", UNCONFIGURED)]
     Unconfigured,
@@ -80,12 +81,12 @@ enum Error {
     Egress(#[from] egress::Error),
     #[error("{provider} answered with status {status}: {advice}")]
     Refused { provider: &'static str, status: u16, advice: &'static str },
-    #[error("what {provider} answered cannot be read: {why}")]
+    #[error("invalid response from {provider}: {why}")]
     Malformed { provider: &'static str, why: String },
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct Args {
     query: String,
     count: Option<f64>,
     country: Option<String>,
@@ -102,7 +103,7 @@ struct Arguments {
 /// A result as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct ShownResult {
     title: String,
     url: String,
     description: String,
@@ -113,12 +114,12 @@ struct Found {
 
 /// Domain filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct Domains {
+struct DomainFilter {
     only: Vec<String>,
     never: Vec<String>,
 }
 
-impl Domains {
+impl DomainFilter {
     /// Parses a list of domains; a leading hyphen excludes a domain.
     fn parse(list: &[String]) -> Result<Self, Error> {
         let mut domains = Self::default();
@@ -138,7 +139,7 @@ impl Domains {
     }
 
     /// Returns the search operators, which most engines support.
-    fn words(&self) -> String {
+    fn operators(&self) -> String {
         let only: Vec<String> = self.only.iter().map(|name| format!("site:{name}")).collect();
         let only = match only.as_slice() {
             [] => String::new(),
@@ -170,32 +171,31 @@ impl WebSearch {
             let here = format!("{}:{port}", url.host_str().unwrap_or_default());
             // The provider's endpoint need not be public, so it gets an exception. Redirects are not followed.
             let allow = here.parse().into_iter().collect();
-            let bounds = Bounds { allow, timeout: settings.timeout, redirects: 0, ..Bounds::default() };
-            Asked { egress: Egress::new(bounds, names), provider }
+            let bounds = EgressLimits { allow, timeout: settings.timeout, redirects: 0, ..EgressLimits::default() };
+            ConfiguredProvider { egress: Egress::new(bounds, names), provider }
         });
-        let recent = Recent::new(settings.cache);
-        Self { settings, provider, ambient, recent }
+        let recent = TtlCache::new(settings.cache);
+        Self { settings, provider, ambient, result_cache: recent }
     }
 
     async fn answer(
         &self,
-        (cancel, asker): (&CancellationToken, Asker),
+        (cancel, asker): (&CancellationToken, EgressCaller),
         arguments: Value,
     ) -> Result<ToolResult, Error> {
         let begun = Instant::now();
         let asked = self.provider.as_ref().ok_or(Error::Unconfigured)?;
-        let arguments: Arguments =
-            serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
+        let arguments: Args = serde_json::from_value(arguments).map_err(|error| Error::Arguments(error.to_string()))?;
         let words = arguments.query.trim().to_owned();
-        let key = (self.query(&arguments)?, Domains::parse(&arguments.domain_filter)?);
-        let kept = self.recent.get(&key);
+        let key = (self.query(&arguments)?, DomainFilter::parse(&arguments.domain_filter)?);
+        let kept = self.result_cache.get(&key);
         let is_kept = kept.is_some();
         let found = match kept {
             Some(found) => found,
             None => {
                 let searched = cancel.run_until_cancelled(asked.search(asker, &key.0, &key.1)).await;
-                let found: Arc<[Found]> = searched.ok_or(Error::Stopped)??.into();
-                self.recent.put(key, found.clone());
+                let found: Arc<[ShownResult]> = searched.ok_or(Error::Stopped)??.into();
+                self.result_cache.put(key, found.clone());
                 found
             }
         };
@@ -211,65 +211,72 @@ impl WebSearch {
         if is_kept {
             details["cached"] = json!(true);
         }
-        let said = external::framed(&format!("a search with {provider}"), &listed(&found), &self.ambient.nonce());
+        let said =
+            external::frame_untrusted(&format!("a search with {provider}"), &listed(&found), &self.ambient.nonce());
         Ok(ToolResult::text(said).with_details(details))
     }
 
     /// Validates the arguments.
-    fn query(&self, asked: &Arguments) -> Result<Query, Error> {
+    fn query(&self, asked: &Args) -> Result<SearchQuery, Error> {
         let text = asked.query.trim().to_owned();
         if text.is_empty() {
             return Err(Error::Arguments("query is empty".to_owned()));
         }
         // `as` saturates, so out-of-range values become the nearest limit.
-        let count = asked.count.map_or(self.settings.max_results, |count| count as usize).clamp(1, MOST);
-        let country = code(asked.country.as_deref(), "country")?.map(|country| country.to_ascii_uppercase());
-        let search_lang = code(asked.search_lang.as_deref().or(asked.language.as_deref()), "search_lang")?;
-        let ui_lang = code(asked.ui_lang.as_deref(), "ui_lang")?;
-        Ok(Query { text, count, country, search_lang, ui_lang, freshness: self.freshness(asked)? })
+        let count = asked.count.map_or(self.settings.max_results, |count| count as usize).clamp(1, MAX_RESULTS);
+        let country = validate_code(asked.country.as_deref(), "country")?.map(|country| country.to_ascii_uppercase());
+        let search_lang = validate_code(asked.search_lang.as_deref().or(asked.language.as_deref()), "search_lang")?;
+        let ui_lang = validate_code(asked.ui_lang.as_deref(), "ui_lang")?;
+        Ok(SearchQuery { text, count, country, search_lang, ui_lang, freshness: self.freshness(asked)? })
     }
 
-    fn freshness(&self, asked: &Arguments) -> Result<Option<Freshness>, Error> {
+    fn freshness(&self, asked: &Args) -> Result<Option<PageAge>, Error> {
         let given =
             |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let (after, before) = (given(&asked.date_after), given(&asked.date_before));
         let parsed = match (given(&asked.freshness), &after, &before) {
             (None, None, None) => return Ok(None),
-            (Some(freshness), None, None) => Freshness::parse(&freshness),
+            (Some(freshness), None, None) => PageAge::parse(&freshness),
             (Some(_), ..) => {
-                let why = "freshness and dates do not go together: use one of them";
+                let why = "freshness cannot be combined with date_after or date_before: use one of them";
                 return Err(Error::Arguments(why.to_owned()));
             }
             (None, after, before) => {
                 let today = iso(self.ambient.now_ms()).chars().take(10).collect::<String>();
-                Freshness::between(after.as_deref().unwrap_or("1970-01-01"), before.as_deref().unwrap_or(&today))
+                PageAge::between(after.as_deref().unwrap_or("1970-01-01"), before.as_deref().unwrap_or(&today))
             }
         };
-        let why = "freshness is pd, pw, pm, py or 2026-01-01to2026-01-31; date_after and date_before are such days";
+        let why =
+            "freshness must be pd, pw, pm, py or 2026-01-01to2026-01-31; date_after and date_before must be such dates";
         parsed.map(Some).ok_or_else(|| Error::Arguments(why.to_owned()))
     }
 }
 
-impl Asked {
-    async fn search(&self, asker: Asker, query: &Query, domains: &Domains) -> Result<Vec<Found>, Error> {
+impl ConfiguredProvider {
+    async fn search(
+        &self,
+        asker: EgressCaller,
+        query: &SearchQuery,
+        domains: &DomainFilter,
+    ) -> Result<Vec<ShownResult>, Error> {
         let provider = self.provider.name();
-        let query = Query { text: format!("{}{}", query.text, domains.words()), ..query.clone() };
-        let request = self.provider.request(&query).map_err(Error::Arguments)?.by(asker);
+        let query = SearchQuery { text: format!("{}{}", query.text, domains.operators()), ..query.clone() };
+        let request = self.provider.request(&query).map_err(Error::Arguments)?.called_by(asker);
         let answer = self.egress.get(&request).await?;
         let status = answer.status();
         if status != 200 {
-            return Err(Error::Refused { provider, status, advice: self.provider.advice(status) });
+            return Err(Error::Refused { provider, status, advice: self.provider.status_hint(status) });
         }
         let body = answer.body().await?;
         let malformed = |error: serde_json::Error| Error::Malformed { provider, why: error.to_string() };
         let answer: Map<String, Value> = serde_json::from_slice(&body.bytes).map_err(malformed)?;
-        let found = self.provider.hits(&answer.into()).into_iter().filter_map(|hit| {
+        let found = self.provider.parse_response(&answer.into()).into_iter().filter_map(|hit| {
             let url = Url::parse(&hit.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
             let site_name = url.host_str()?.to_owned();
-            domains.allow(&site_name).then(|| Found {
-                title: plain(&hit.title, TITLE),
+            domains.allow(&site_name).then(|| ShownResult {
+                title: strip_markup(&hit.title, MAX_TITLE_CHARS),
                 url: url.into(),
-                description: plain(&hit.description, DESCRIPTION),
+                description: strip_markup(&hit.description, MAX_DESCRIPTION_CHARS),
                 published: hit.published.map(|published| external::line(&published, 100)),
                 site_name,
             })
@@ -279,7 +286,7 @@ impl Asked {
 }
 
 /// Strips markup: providers highlight words with HTML.
-fn plain(text: &str, most: usize) -> String {
+fn strip_markup(text: &str, most: usize) -> String {
     let text = &text[..text.floor_char_boundary(8 * most)];
     if text.contains(['<', '&']) {
         external::line(&Document::fragment(text).text(), most)
@@ -289,7 +296,7 @@ fn plain(text: &str, most: usize) -> String {
 }
 
 /// Validates a country or language code.
-fn code(text: Option<&str>, name: &str) -> Result<Option<String>, Error> {
+fn validate_code(text: Option<&str>, name: &str) -> Result<Option<String>, Error> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if (2..=12).contains(&text.len()) && text.bytes().all(is_plain) {
@@ -298,11 +305,11 @@ fn code(text: Option<&str>, name: &str) -> Result<Option<String>, Error> {
     Err(Error::Arguments(format!("{name}: {text:?} is not a code such as de or en-US")))
 }
 
-fn listed(found: &[Found]) -> String {
+fn listed(found: &[ShownResult]) -> String {
     if found.is_empty() {
         return "(nothing was found)".to_owned();
     }
-    let entry = |(n, found): (usize, &Found)| {
+    let entry = |(n, found): (usize, &ShownResult)| {
         let published = found.published.as_ref().map(|published| format!(" ({published})")).unwrap_or_default();
         let description =
             if found.description.is_empty() { String::new() } else { format!("\n   {}", found.description) };
@@ -327,7 +334,7 @@ impl Tool for WebSearch {
                     "count": {
                         "type": "number",
                         "minimum": 1,
-                        "maximum": MOST,
+                        "maximum": MAX_RESULTS,
                         "description": "How many results to return",
                     },
                     "country": text("From which country, as two letters such as DE"),
@@ -352,7 +359,7 @@ impl Tool for WebSearch {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        match self.answer((&cx.cancel, Asker::of(&cx)), arguments).await {
+        match self.answer((&cx.cancel, EgressCaller::of(&cx)), arguments).await {
             Ok(result) => result,
             // Clients match this error by its code.
             Err(Error::Unconfigured) => ToolResult::error(UNCONFIGURED)

@@ -5,7 +5,7 @@ use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, FileAccess, either, file_access::Call, target::Target};
+use crate::{Error, FileAccess, atomic_file::AtomicFile, either, file_access::FileCall};
 
 /// Creates a file or replaces its content.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +14,7 @@ pub struct Write {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Arguments {
+pub(crate) struct Args {
     path: Option<String>,
     file_path: Option<String>,
     content: String,
@@ -39,7 +39,7 @@ impl Tool for Write {
                 "required": ["content"],
                 "properties": {
                     "path": {"type": "string", "description": "The file, relative to the workspace"},
-                    "content": {"type": "string", "description": "All that the file will hold"},
+                    "content": {"type": "string", "description": "The complete content of the file"},
                     "file_path": {"type": "string", "description": "Another name for path"},
                 },
             }),
@@ -56,12 +56,12 @@ impl Tool for Write {
 }
 
 /// Writes the file. Blocks.
-pub(crate) fn write(files: &FileAccess, call: &Call, arguments: Arguments) -> Result<ToolResult, Error> {
+pub(crate) fn write(files: &FileAccess, call: &FileCall, arguments: Args) -> Result<ToolResult, Error> {
     let path = either(arguments.path, arguments.file_path)?;
     let content = arguments.content.as_str();
     let mut beneath = files.open(&call.workdir)?;
     files.permit(&mut beneath, "write", &[(&path, Some(content))], call)?;
-    let own = [(beneath.clean(&path)?, Some(content))];
-    files.watches.own(&call.workdir, &own, || Target::find(&beneath, &path)?.replace(content.as_bytes()))?;
+    let own = [(beneath.normalize(&path)?, Some(content))];
+    files.watches.own(&call.workdir, &own, || AtomicFile::find(&beneath, &path)?.replace(content.as_bytes()))?;
     Ok(ToolResult::text(format!("Wrote {} bytes to {path}", content.len())))
 }

@@ -13,31 +13,31 @@ use std::{
 use homard_agent::{
     Ambient,
     approval::{
-        Ask, Desk, Entry, Security, State, Verdict, Wish,
-        display::LONGEST,
-        shelf::{MemoryShelf, Shelf},
+        Approval, ApprovalDecision, ApprovalState, AskMode, ExecApprovals, LevelOverrides, Security,
+        display::MAX_COMMAND_BYTES,
+        store::{ApprovalStore, MemoryApprovalStore},
     },
 };
 use homard_proto::{AgentId, RunId};
-use homard_tools::{Decision, ExecRequest, Gate, argv};
+use homard_tools::{ExecDecision, ExecPolicy, ExecRequest, argv};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const BYPASS: &str = include_str!("bypass.txt");
 
 /// A fake machine with a workspace and programs that do nothing.
-struct Machine {
+struct FakeMachine {
     folder: TempDir,
-    shelf: Arc<MemoryShelf>,
+    store: Arc<MemoryApprovalStore>,
 }
 
-impl Machine {
+impl FakeMachine {
     fn new(programs: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["bin", "work", "other"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let machine = Self { folder, shelf: Arc::default() };
+        let machine = Self { folder, store: Arc::default() };
         for name in programs {
             machine.program(&machine.bin().join(name));
         }
@@ -65,13 +65,13 @@ impl Machine {
 
     async fn allow(&self, allowlist: &[Value]) {
         let policy = json!({"version": 1, "agents": {"main": {"allowlist": allowlist}}});
-        self.shelf.set_policy(policy.to_string()).await.unwrap();
+        self.store.set_policy(policy.to_string()).await.unwrap();
     }
 
-    async fn gate(&self) -> Gate {
-        Gate {
-            desk: Desk::open(self.shelf.clone(), Ambient::fixed(1_800_000_000_000)).await.unwrap(),
-            config: Wish { security: Some(Security::Allowlist), ask: Some(Ask::OnMiss) },
+    async fn gate(&self) -> ExecPolicy {
+        ExecPolicy {
+            approvals: ExecApprovals::open(self.store.clone(), Ambient::fixed(1_800_000_000_000)).await.unwrap(),
+            config: LevelOverrides { security: Some(Security::Allowlist), ask: Some(AskMode::OnMiss) },
             safe_bins: argv::SAFE_BINS.map(str::to_owned).to_vec(),
             shell: PathBuf::from("/bin/sh"),
         }
@@ -88,7 +88,7 @@ impl Machine {
             cwd: self.work(),
             env: vec![("PATH".to_owned(), format!("{}:/usr/bin:/bin:.", self.bin().display()))],
             has_own_env: false,
-            wish: Wish::default(),
+            requested_levels: LevelOverrides::default(),
             profile: "guarded".to_owned(),
             call: json!({"command": command}),
         }
@@ -119,14 +119,14 @@ fn decoded(text: &str) -> String {
     decoded
 }
 
-fn is_run(decision: &Decision) -> bool {
-    matches!(decision, Decision::Run(_))
+fn is_run(decision: &ExecDecision) -> bool {
+    matches!(decision, ExecDecision::Run(_))
 }
 
-fn id(decision: Decision) -> String {
+fn id(decision: ExecDecision) -> String {
     match decision {
-        Decision::Pending { id, .. } => id,
-        Decision::Run(_) | Decision::Refuse(_) => panic!("{decision:?}"),
+        ExecDecision::Pending { id, .. } => id,
+        ExecDecision::Run(_) | ExecDecision::Refuse(_) => panic!("{decision:?}"),
     }
 }
 
@@ -142,7 +142,7 @@ async fn no_rule_for_something_harmless_runs_something_else() {
     for name in ["linked", "planted"] {
         names.remove(name);
     }
-    let machine = Machine::new(&names.iter().copied().collect::<Vec<_>>());
+    let machine = FakeMachine::new(&names.iter().copied().collect::<Vec<_>>());
     // A symlink with a harmless name to a shell, and one into the workspace.
     symlink("/bin/sh", machine.bin().join("linked")).unwrap();
     for name in ["ls", "planted"] {
@@ -157,9 +157,11 @@ async fn no_rule_for_something_harmless_runs_something_else() {
     for rules in [&by_words, &by_path, &both] {
         machine.allow(rules).await;
         for (prefix, command) in &corpus {
-            let gate =
-                Gate { config: Wish { ask: Some(Ask::Off), ..machine.gate().await.config }, ..machine.gate().await };
-            let decision = gate.gate(&machine.request(command)).await;
+            let gate = ExecPolicy {
+                config: LevelOverrides { ask: Some(AskMode::Off), ..machine.gate().await.config },
+                ..machine.gate().await
+            };
+            let decision = gate.decide(&machine.request(command)).await;
             if is_run(&decision) {
                 wrong.push(format!("{prefix}: {command}"));
             }
@@ -174,7 +176,7 @@ async fn no_rule_for_something_harmless_runs_something_else() {
             "sort x",
             "ls && cat x; git status | cat",
         ] {
-            let decision = machine.gate().await.gate(&machine.request(harmless)).await;
+            let decision = machine.gate().await.decide(&machine.request(harmless)).await;
             assert!(is_run(&decision), "{harmless}: {decision:?}");
         }
     }
@@ -184,68 +186,71 @@ async fn no_rule_for_something_harmless_runs_something_else() {
 // A14, R57.
 #[tokio::test(start_paused = true)]
 async fn what_is_allowed_by_a_rule_runs_as_the_words_that_were_judged() {
-    let machine = Machine::new(&["ls", "cat"]);
+    let machine = FakeMachine::new(&["ls", "cat"]);
     machine.allow(&[json!({"argv": machine.path("ls")}), json!({"argv": machine.path("cat x")})]).await;
     let gate = machine.gate().await;
     let bin = machine.bin();
-    let alone = gate.gate(&machine.request("ls -la 'a b'")).await;
-    assert_eq!(alone, Decision::Run(vec![bin.join("ls").display().to_string(), "-la".to_owned(), "a b".to_owned()]));
-    let chain = gate.gate(&machine.request("ls | cat x")).await;
+    let alone = gate.decide(&machine.request("ls -la 'a b'")).await;
+    assert_eq!(
+        alone,
+        ExecDecision::Run(vec![bin.join("ls").display().to_string(), "-la".to_owned(), "a b".to_owned()])
+    );
+    let chain = gate.decide(&machine.request("ls | cat x")).await;
     let script = format!("'{bin}/ls' | '{bin}/cat' 'x'", bin = bin.display());
-    assert_eq!(chain, Decision::Run(vec!["/bin/sh".to_owned(), "-c".to_owned(), script]));
-    assert!(!is_run(&gate.gate(&machine.request("ls | cat y")).await));
-    assert!(!is_run(&gate.gate(&ExecRequest { has_own_env: true, ..machine.request("ls") }).await));
+    assert_eq!(chain, ExecDecision::Run(vec!["/bin/sh".to_owned(), "-c".to_owned(), script]));
+    assert!(!is_run(&gate.decide(&machine.request("ls | cat y")).await));
+    assert!(!is_run(&gate.decide(&ExecRequest { has_own_env: true, ..machine.request("ls") }).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn filters_need_no_rule_where_the_system_keeps_them() {
-    let machine = Machine::new(&["ls", "head"]);
+    let machine = FakeMachine::new(&["ls", "head"]);
     machine.allow(&[json!({"argv": machine.path("ls")})]).await;
     let gate = machine.gate().await;
-    assert!(is_run(&gate.gate(&machine.request("ls | wc -l")).await));
+    assert!(is_run(&gate.decide(&machine.request("ls | wc -l")).await));
     // This one is found first in `PATH` and is not the system's.
-    assert!(!is_run(&gate.gate(&machine.request("ls | head -5")).await));
-    assert!(!is_run(&gate.gate(&machine.request("ls | wc /etc/passwd")).await));
-    let none = Gate { safe_bins: Vec::new(), ..gate };
-    assert!(!is_run(&none.gate(&machine.request("ls | wc -l")).await));
+    assert!(!is_run(&gate.decide(&machine.request("ls | head -5")).await));
+    assert!(!is_run(&gate.decide(&machine.request("ls | wc /etc/passwd")).await));
+    let none = ExecPolicy { safe_bins: Vec::new(), ..gate };
+    assert!(!is_run(&none.decide(&machine.request("ls | wc -l")).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_strictest_word_counts() {
-    let machine = Machine::new(&["ls", "rm"]);
+    let machine = FakeMachine::new(&["ls", "rm"]);
     machine.allow(&[json!({"argv": machine.path("ls")})]).await;
     let gate = machine.gate().await;
-    let kind = async |command: &str, security: Option<Security>, ask: Option<Ask>, config: Wish| {
-        let request = ExecRequest { wish: Wish { security, ask }, ..machine.request(command) };
-        match (Gate { config, ..gate.clone() }).gate(&request).await {
-            Decision::Run(_) => "run",
-            Decision::Refuse(_) => "refuse",
-            Decision::Pending { .. } => "ask",
+    let kind = async |command: &str, security: Option<Security>, ask: Option<AskMode>, config: LevelOverrides| {
+        let request = ExecRequest { requested_levels: LevelOverrides { security, ask }, ..machine.request(command) };
+        match (ExecPolicy { config, ..gate.clone() }).decide(&request).await {
+            ExecDecision::Run(_) => "run",
+            ExecDecision::Refuse(_) => "refuse",
+            ExecDecision::Pending { .. } => "ask",
         }
     };
-    let wish = |security, ask| Wish { security: Some(security), ask: Some(ask) };
-    let usual = wish(Security::Allowlist, Ask::OnMiss);
+    let wish = |security, ask| LevelOverrides { security: Some(security), ask: Some(ask) };
+    let usual = wish(Security::Allowlist, AskMode::OnMiss);
     assert_eq!(kind("ls", None, None, usual).await, "run");
     assert_eq!(kind("rm x", None, None, usual).await, "ask");
-    assert_eq!(kind("rm x", Some(Security::Full), Some(Ask::Off), usual).await, "ask");
+    assert_eq!(kind("rm x", Some(Security::Full), Some(AskMode::Off), usual).await, "ask");
     assert_eq!(kind("ls", Some(Security::Deny), None, usual).await, "refuse");
-    assert_eq!(kind("ls", None, Some(Ask::Always), usual).await, "ask");
-    assert_eq!(kind("rm x", None, None, wish(Security::Allowlist, Ask::Off)).await, "refuse");
-    assert_eq!(kind("rm x", None, None, wish(Security::Full, Ask::OnMiss)).await, "run");
-    assert_eq!(kind("rm x > y", None, None, wish(Security::Full, Ask::Always)).await, "ask");
-    assert_eq!(kind("ls", None, None, Wish::default()).await, "refuse");
-    machine.shelf.set_policy("{".to_owned()).await.unwrap();
-    assert_eq!(kind("ls", None, None, wish(Security::Full, Ask::Off)).await, "refuse");
+    assert_eq!(kind("ls", None, Some(AskMode::Always), usual).await, "ask");
+    assert_eq!(kind("rm x", None, None, wish(Security::Allowlist, AskMode::Off)).await, "refuse");
+    assert_eq!(kind("rm x", None, None, wish(Security::Full, AskMode::OnMiss)).await, "run");
+    assert_eq!(kind("rm x > y", None, None, wish(Security::Full, AskMode::Always)).await, "ask");
+    assert_eq!(kind("ls", None, None, LevelOverrides::default()).await, "refuse");
+    machine.store.set_policy("{".to_owned()).await.unwrap();
+    assert_eq!(kind("ls", None, None, wish(Security::Full, AskMode::Off)).await, "refuse");
 }
 
 #[tokio::test(start_paused = true)]
 async fn always_is_offered_for_plain_commands_outside_the_workspace_and_then_they_run() {
-    let machine = Machine::new(&["git", "rm", "bash"]);
+    let machine = FakeMachine::new(&["git", "rm", "bash"]);
     let gate = machine.gate().await;
     let offered = async |command: &str| {
-        let id = id(gate.gate(&machine.request(command)).await);
-        let entry = gate.desk.get(&id).unwrap();
-        (entry.offers().contains(&Verdict::AllowAlways), id)
+        let id = id(gate.decide(&machine.request(command)).await);
+        let entry = gate.approvals.get(&id).unwrap();
+        (entry.offers().contains(&ApprovalDecision::AllowAlways), id)
     };
     machine.program(&machine.work().join("mine"));
     for command in ["bash x", "rm x > y", "./mine", "rm x; bash y", "rm $x", "nothing-of-that-name"] {
@@ -253,30 +258,33 @@ async fn always_is_offered_for_plain_commands_outside_the_workspace_and_then_the
     }
     let (is_offered, id) = offered("git log -1; rm x").await;
     assert!(is_offered);
-    gate.desk.decide(&id, Verdict::AllowAlways, "ann").await.unwrap();
+    gate.approvals.decide(&id, ApprovalDecision::AllowAlways, "ann").await.unwrap();
     for command in ["git log -1; rm x", "git log --stat", "rm x"] {
-        assert!(is_run(&gate.gate(&machine.request(command)).await), "{command}");
+        assert!(is_run(&gate.decide(&machine.request(command)).await), "{command}");
     }
     for command in ["git show", "rm x y", "rm"] {
-        assert!(!is_run(&gate.gate(&machine.request(command)).await), "{command}");
+        assert!(!is_run(&gate.decide(&machine.request(command)).await), "{command}");
     }
-    let asked_always = ExecRequest { wish: Wish { ask: Some(Ask::Always), security: None }, ..machine.request("rm z") };
+    let asked_always = ExecRequest {
+        requested_levels: LevelOverrides { ask: Some(AskMode::Always), security: None },
+        ..machine.request("rm z")
+    };
     let id = id_of(&gate, &asked_always).await;
-    assert_eq!(gate.desk.get(&id).unwrap().offers(), [Verdict::AllowOnce, Verdict::Deny]);
+    assert_eq!(gate.approvals.get(&id).unwrap().offers(), [ApprovalDecision::AllowOnce, ApprovalDecision::Deny]);
 }
 
-async fn id_of(gate: &Gate, request: &ExecRequest) -> String {
-    id(gate.gate(request).await)
+async fn id_of(gate: &ExecPolicy, request: &ExecRequest) -> String {
+    id(gate.decide(request).await)
 }
 
 /// Requests approval, grants it, applies a change, and returns whether the command still runs.
-async fn changed(change: impl AsyncFn(&Machine, &Gate, &mut ExecRequest)) -> Result<Vec<String>, String> {
-    let machine = Machine::new(&["tool"]);
+async fn changed(change: impl AsyncFn(&FakeMachine, &ExecPolicy, &mut ExecRequest)) -> Result<Vec<String>, String> {
+    let machine = FakeMachine::new(&["tool"]);
     fs::write(machine.work().join("input"), "1").unwrap();
     let gate = machine.gate().await;
     let mut request = machine.request("tool input > out");
     let id = id_of(&gate, &request).await;
-    gate.desk.decide(&id, Verdict::AllowOnce, "ann").await.unwrap();
+    gate.approvals.decide(&id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
     change(&machine, &gate, &mut request).await;
     gate.claim(&id, &request).await
 }
@@ -313,7 +321,7 @@ async fn what_was_allowed_runs_only_if_everything_is_as_it_was() {
         changed(async |_, _, request| request.profile = "full".to_owned()).await,
         changed(async |_, _, _| tokio::time::advance(Duration::from_secs(300)).await).await,
         changed(async |_, gate, request| {
-            let id = gate.desk.unfinished()[0].id.clone();
+            let id = gate.approvals.unfinished()[0].id.clone();
             gate.claim(&id, request).await.unwrap();
         })
         .await,
@@ -326,41 +334,44 @@ async fn what_was_allowed_runs_only_if_everything_is_as_it_was() {
 // A15, R59.
 #[tokio::test(start_paused = true)]
 async fn a_command_is_shown_whole_or_cannot_be_asked() {
-    let machine = Machine::new(&["tool"]);
+    let machine = FakeMachine::new(&["tool"]);
     let gate = machine.gate().await;
     let hostile = "tool \u{202e}x\u{1b}[2K\r > y";
-    let entry: Entry = gate.desk.get(&id_of(&gate, &machine.request(hostile)).await).unwrap();
+    let entry: Approval = gate.approvals.get(&id_of(&gate, &machine.request(hostile)).await).unwrap();
     let request = &entry.requested()["request"];
     assert_eq!(request["command"], "tool \\u{202e}x\\u{1b}[2K\\u{d} > y");
     assert_eq!(request["commandArgv"], json!(["/bin/sh", "-c", hostile]));
-    for length in [1, 1000, LONGEST] {
+    for length in [1, 1000, MAX_COMMAND_BYTES] {
         assert_eq!(
-            gate.desk.get(&id_of(&gate, &machine.request(&"x".repeat(length))).await).unwrap().shown().len(),
+            gate.approvals.get(&id_of(&gate, &machine.request(&"x".repeat(length))).await).unwrap().shown().len(),
             length
         );
     }
-    for length in [LONGEST + 1, 1024 * 1024] {
-        let decision = gate.gate(&machine.request(&"x".repeat(length))).await;
-        assert!(matches!(&decision, Decision::Refuse(why) if why.contains("cannot be shown whole")), "{length}");
+    for length in [MAX_COMMAND_BYTES + 1, 1024 * 1024] {
+        let decision = gate.decide(&machine.request(&"x".repeat(length))).await;
+        assert!(
+            matches!(&decision, ExecDecision::Refuse(why) if why.contains("is too long to be shown in full")),
+            "{length}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_outlives_a_restart() {
-    let machine = Machine::new(&["tool"]);
+    let machine = FakeMachine::new(&["tool"]);
     let request = machine.request("tool x");
     let id = id_of(&machine.gate().await, &request).await;
     let gate = machine.gate().await;
-    assert_eq!(gate.desk.pending().len(), 1);
-    gate.desk.decide(&id, Verdict::AllowOnce, "ann").await.unwrap();
+    assert_eq!(gate.approvals.pending().len(), 1);
+    gate.approvals.decide(&id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
     let again = machine.gate().await;
     assert_eq!(again.claim(&id, &request).await, Ok(machine.path("tool x")));
     assert!(again.claim(&id, &request).await.is_err());
-    assert_eq!(again.desk.get(&id).unwrap().state, State::AllowedOnce);
+    assert_eq!(again.approvals.get(&id).unwrap().state, ApprovalState::AllowedOnce);
 }
 
 /// Makes the workspace a git repository with this config.
-fn git_config(machine: &Machine, text: &str) {
+fn git_config(machine: &FakeMachine, text: &str) {
     let git = machine.work().join(".git");
     fs::create_dir_all(git.join("objects")).unwrap();
     fs::write(git.join("HEAD"), "ref: refs/heads/main\n").unwrap();
@@ -371,7 +382,7 @@ fn git_config(machine: &Machine, text: &str) {
 async fn m3_a_rule_for_git_counts_only_where_the_repository_names_no_program() {
     let plain = "[core]\n\tbare = false\n[branch \"main\"]\n\tremote = origin\n";
     for has_pattern in [false, true] {
-        let machine = Machine::new(&["git"]);
+        let machine = FakeMachine::new(&["git"]);
         let families = ["git status", "git diff", "git add"];
         let rules = families.iter().map(|words| json!({"argv": machine.path(words)}));
         let own = json!({"pattern": machine.bin().join("git")});
@@ -379,39 +390,39 @@ async fn m3_a_rule_for_git_counts_only_where_the_repository_names_no_program() {
         let gate = machine.gate().await;
         for command in ["git status", "git diff", "git add README", "git status && git diff"] {
             git_config(&machine, plain);
-            assert!(is_run(&gate.gate(&machine.request(command)).await), "{command}");
+            assert!(is_run(&gate.decide(&machine.request(command)).await), "{command}");
             for setting in ["[core]\n\tfsmonitor = sh evil.sh", "[filter \"x\"]\n\tclean = sh evil.sh"] {
                 git_config(&machine, setting);
-                let asked = gate.gate(&machine.request(command)).await;
-                let entry = gate.desk.get(&id(asked)).unwrap();
-                assert_eq!(entry.offers(), [Verdict::AllowOnce, Verdict::Deny], "{command}");
-                assert!(entry.told["warningText"].as_str().unwrap().contains("may have git run a program"));
-                gate.desk.decide(&entry.id, Verdict::Deny, "test").await.unwrap();
+                let asked = gate.decide(&machine.request(command)).await;
+                let entry = gate.approvals.get(&id(asked)).unwrap();
+                assert_eq!(entry.offers(), [ApprovalDecision::AllowOnce, ApprovalDecision::Deny], "{command}");
+                assert!(entry.told["warningText"].as_str().unwrap().contains("may cause git to run a program"));
+                gate.approvals.decide(&entry.id, ApprovalDecision::Deny, "test").await.unwrap();
             }
         }
         // There may be repositories below the working directory, and it may be inside of one.
         git_config(&machine, plain);
         let below = ExecRequest { cwd: machine.work().join("a/b"), ..machine.request("git status") };
         fs::create_dir_all(&below.cwd).unwrap();
-        assert!(is_run(&gate.gate(&below).await));
+        assert!(is_run(&gate.decide(&below).await));
         git_config(&machine, "[core]\n\tfsmonitor = sh evil.sh\n");
-        assert!(!is_run(&gate.gate(&below).await));
+        assert!(!is_run(&gate.decide(&below).await));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn m3_an_approval_for_git_is_for_the_settings_that_were_there() {
-    let machine = Machine::new(&["git"]);
+    let machine = FakeMachine::new(&["git"]);
     git_config(&machine, "[core]\n\tfsmonitor = true\n");
     let gate = machine.gate().await;
     let request = machine.request("git push");
     for change in [".git/config", ".gitattributes", ".git/info/attributes", ".git/hooks/pre-push"] {
-        let asked = id(gate.gate(&request).await);
-        gate.desk.decide(&asked, Verdict::AllowOnce, "test").await.unwrap();
+        let asked = id(gate.decide(&request).await);
+        gate.approvals.decide(&asked, ApprovalDecision::AllowOnce, "test").await.unwrap();
         let file = machine.work().join(change);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         machine.program(&file);
         let refused = gate.claim(&asked, &request).await.unwrap_err();
-        assert!(refused.contains("of the git repository has changed since it was asked"), "{change}: {refused}");
+        assert!(refused.contains("of the git repository has changed since the request"), "{change}: {refused}");
     }
 }

@@ -12,7 +12,7 @@
 //! Beside the workspace is a file that no tool may show or change.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use homard_proto::message::Block;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
-use bench::{Bench, has_namespaces};
+use fixture::{ToolFixture, has_namespaces};
 
 datatest_stable::harness! { { test = case, root = "tests/cases", pattern = r"/call\.json$" } }
 
@@ -38,7 +38,7 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
         return Ok(());
     }
     let read = |name: &str| serde_json::from_str::<Value>(&fs::read_to_string(folder.join(name)).unwrap()).unwrap();
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     plant(&contents(&folder.join("before")), bench.workdir());
     let made = if folder.join("make.json").exists() { make(&read("make.json"), bench.workdir()) } else { Vec::new() };
     let before = contents(bench.workdir());
@@ -54,7 +54,7 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
     // Also kills commands that are still running.
     drop(runtime);
 
-    assert_eq!(told(result, &bench, read("result.json").get("details").is_some()), read("result.json"));
+    assert_eq!(format_result(result, &bench, read("result.json").get("details").is_some()), read("result.json"));
     let expected = if folder.join("after").exists() {
         let made = before.into_iter().filter(|(path, _)| made.contains(path));
         made.chain(contents(&folder.join("after"))).collect()
@@ -67,7 +67,7 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
 }
 
 /// Formats a result as in `result.json`.
-fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
+fn format_result(result: ToolResult, bench: &ToolFixture, with_details: bool) -> Value {
     let [Block::Text(text), images @ ..] = result.content.as_slice() else { panic!("no text: {result:?}") };
     let pid = result.details.as_ref().map_or(Value::Null, |details| details["pid"].clone());
     let mut told = json!({"text": text.text.replace(&format!("pid {pid}"), "pid 0")});
@@ -82,7 +82,7 @@ fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
         told["isError"] = json!(true);
     }
     if let Some(mut details) = result.details.filter(|_| with_details) {
-        hold_still(&mut details);
+        normalize(&mut details);
         told["details"] = details;
     }
     let told = told.to_string().replace(bench.workdir().to_str().unwrap(), "$WORKDIR");
@@ -90,7 +90,7 @@ fn told(result: ToolResult, bench: &Bench, with_details: bool) -> Value {
 }
 
 /// Replaces values that differ in every run.
-fn hold_still(details: &mut Value) {
+fn normalize(details: &mut Value) {
     for (name, value) in details.as_object_mut().into_iter().flatten() {
         match value {
             Value::Number(number)
@@ -98,7 +98,7 @@ fn hold_still(details: &mut Value) {
             {
                 *number = 0.into();
             }
-            Value::Array(rows) => rows.iter_mut().for_each(hold_still),
+            Value::Array(rows) => rows.iter_mut().for_each(normalize),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
         }
     }
@@ -131,7 +131,7 @@ fn make(list: &Value, root: &Path) -> Vec<PathBuf> {
 }
 
 #[derive(PartialEq)]
-enum Node {
+enum FileNode {
     Folder,
     Link(PathBuf),
     File(Vec<u8>),
@@ -139,7 +139,7 @@ enum Node {
 }
 
 /// Shows bytes as text where that helps.
-impl fmt::Debug for Node {
+impl fmt::Debug for FileNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder => write!(f, "folder"),
@@ -152,7 +152,7 @@ impl fmt::Debug for Node {
     }
 }
 
-fn contents(root: &Path) -> BTreeMap<PathBuf, Node> {
+fn contents(root: &Path) -> BTreeMap<PathBuf, FileNode> {
     let mut found = BTreeMap::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
@@ -161,14 +161,14 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, Node> {
             let path = folder.join(entry.file_name());
             let kind = entry.file_type().unwrap();
             let node = if kind.is_symlink() {
-                Node::Link(fs::read_link(entry.path()).unwrap())
+                FileNode::Link(fs::read_link(entry.path()).unwrap())
             } else if kind.is_dir() {
                 folders.push(path.clone());
-                Node::Folder
+                FileNode::Folder
             } else if kind.is_file() {
-                Node::File(fs::read(entry.path()).unwrap())
+                FileNode::File(fs::read(entry.path()).unwrap())
             } else {
-                Node::Special
+                FileNode::Special
             };
             found.insert(path, node);
         }
@@ -176,14 +176,14 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, Node> {
     found
 }
 
-fn plant(nodes: &BTreeMap<PathBuf, Node>, root: &Path) {
+fn plant(nodes: &BTreeMap<PathBuf, FileNode>, root: &Path) {
     for (path, node) in nodes {
         let path = root.join(path);
         match node {
-            Node::Folder => fs::create_dir(path).unwrap(),
-            Node::Link(target) => symlink(target, path).unwrap(),
-            Node::File(bytes) => fs::write(path, bytes).unwrap(),
-            Node::Special => panic!("a repository cannot hold {}", path.display()),
+            FileNode::Folder => fs::create_dir(path).unwrap(),
+            FileNode::Link(target) => symlink(target, path).unwrap(),
+            FileNode::File(bytes) => fs::write(path, bytes).unwrap(),
+            FileNode::Special => panic!("a repository cannot hold {}", path.display()),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! How `exec` kills what it has started, in every kind of sandbox.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{fs, time::Duration};
 
-use bench::{Bench, HELPER, has_namespaces, said};
+use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
 use homard_proto::{AgentId, SessionKey};
-use homard_tools::sandbox::{Mode, Tier};
+use homard_tools::sandbox::{AccessMode, Tier};
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, timeout};
 
@@ -26,22 +26,22 @@ const FAMILY: &str = "
 const MEMBERS: [&str; 5] = ["stubborn", "session", "daemon", "bare", "leader"];
 
 /// Longer than any test takes, shorter than a day.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for killing a whole family.
-const SOON: Duration = Duration::from_secs(3);
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
 /// A bench for every kind of sandbox that works here, and one without.
-fn ways() -> Vec<(&'static str, Bench)> {
-    let bare = Bench::with(&ENV, |settings| settings.sandbox.mode = Mode::Full);
-    let limited = Bench::with(&ENV, |settings| {
+fn sandboxes() -> Vec<(&'static str, ToolFixture)> {
+    let bare = ToolFixture::with(&ENV, |settings| settings.sandbox.mode = AccessMode::Full);
+    let limited = ToolFixture::with(&ENV, |settings| {
         settings.tier = Some(Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned()));
     });
     let mut ways = vec![("bare", bare), ("landlock", limited)];
     if has_namespaces("exec in namespaces") {
-        ways.push(("namespace", Bench::with_env(&ENV)));
+        ways.push(("namespace", ToolFixture::with_env(&ENV)));
     }
     ways
 }
@@ -49,7 +49,7 @@ fn ways() -> Vec<(&'static str, Bench)> {
 /// Waits until a condition holds.
 async fn until(is_so: impl Fn() -> bool) {
     let mut tick = interval(Duration::from_millis(5));
-    let waited = timeout(PATIENCE, async {
+    let waited = timeout(TEST_TIMEOUT, async {
         while !is_so() {
             tick.tick().await;
         }
@@ -58,13 +58,13 @@ async fn until(is_so: impl Fn() -> bool) {
 }
 
 /// Returns the processes with the workspace as working directory, in any namespace, except zombies.
-fn at_work(bench: &Bench) -> Vec<String> {
+fn live_processes(bench: &ToolFixture) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
     pids.filter(|pid| pid.parse::<u32>().is_ok()).filter(is_there).collect()
 }
 
-fn is_complete(bench: &Bench) -> bool {
+fn is_complete(bench: &ToolFixture) -> bool {
     MEMBERS.iter().all(|name| bench.workdir().join(name).exists())
 }
 
@@ -83,17 +83,17 @@ fn memory() -> u64 {
 // Pitfall 42: the result, and so what is stored, is bounded.
 #[tokio::test]
 async fn a_flood_keeps_its_beginning_and_its_end() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         let result = bench.call("exec", json!({"command": "head -c 5000000 /dev/zero | tr '\\0' x; echo end"})).await;
         let (first, last) = ("x".repeat(100_000), "x".repeat(99_996));
         let expected = format!("{first}\n\n[4800004 bytes of output are left out here]\n\n{last}end");
-        assert_eq!(said(&result), (expected.as_str(), false), "{way}");
+        assert_eq!(only_text(&result), (expected.as_str(), false), "{way}");
     }
 }
 
 #[tokio::test]
 async fn a_gibibyte_of_output_takes_bounded_memory() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         let before = memory();
         let result = bench.call("exec", json!({"command": "head -c 1073741824 /dev/zero", "yieldMs": 120_000})).await;
         assert!(!result.is_error, "{way}: {result:?}");
@@ -104,57 +104,57 @@ async fn a_gibibyte_of_output_takes_bounded_memory() {
 
 #[tokio::test]
 async fn an_endless_flood_ends_at_its_timeout() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         let (before, begun) = (memory(), Instant::now());
         let result = bench.call("exec", json!({"command": "trap '' TERM PIPE; yes & yes", "timeout": 1})).await;
-        assert!(begun.elapsed() < Duration::from_secs(1) + SOON, "{way}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(1) + KILL_TIMEOUT, "{way}: {:?}", begun.elapsed());
         assert_eq!(result.details.unwrap()["stopped"], "timeout", "{way}");
         assert!(memory().saturating_sub(before) < 50_000, "{way}");
-        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
     }
 }
 
 // R56.
 #[tokio::test]
 async fn a_timeout_ends_the_whole_family() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         let begun = Instant::now();
         let result = bench.call("exec", json!({"command": FAMILY, "timeout": 3})).await;
-        assert!(begun.elapsed() < Duration::from_secs(3) + SOON, "{way}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(3) + KILL_TIMEOUT, "{way}: {:?}", begun.elapsed());
         assert!(is_complete(&bench), "{way}");
-        assert_eq!(said(&result), ("started\n\nCommand timed out after 3 seconds and was stopped", true), "{way}");
+        assert_eq!(only_text(&result), ("started\n\nCommand timed out after 3 seconds and was stopped", true), "{way}");
         let expected = json!({
             "status": "failed", "exitCode": null, "aggregated": "started", "cwd": bench.workdir(), "stopped": "timeout",
         });
         assert_eq!(without_duration(result.details.unwrap()), expected, "{way}");
-        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
     }
 }
 
 // R56.
 #[tokio::test]
 async fn a_cancel_ends_the_whole_family_soon() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         let (result, cancelled) = tokio::join!(bench.call("exec", json!({"command": FAMILY})), async {
             until(|| is_complete(&bench)).await;
             bench.cancel.cancel();
             Instant::now()
         });
-        assert!(cancelled.elapsed() < SOON, "{way}: took {:?}", cancelled.elapsed());
-        assert_eq!(said(&result), ("started\n\nCommand was stopped, because the run was", true), "{way}");
+        assert!(cancelled.elapsed() < KILL_TIMEOUT, "{way}: took {:?}", cancelled.elapsed());
+        assert_eq!(only_text(&result), ("started\n\nCommand was stopped, because the run was stopped", true), "{way}");
         assert_eq!(result.details.unwrap()["stopped"], "cancel", "{way}");
-        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
     }
 }
 
 #[tokio::test]
 async fn a_call_that_is_dropped_takes_the_whole_family_with_it() {
-    for (_, bench) in ways() {
+    for (_, bench) in sandboxes() {
         tokio::select! {
             result = bench.call("exec", json!({"command": FAMILY})) => panic!("ended: {result:?}"),
             () = until(|| is_complete(&bench)) => {}
         }
-        until(|| at_work(&bench).is_empty()).await;
+        until(|| live_processes(&bench).is_empty()).await;
     }
 }
 
@@ -162,31 +162,32 @@ async fn a_call_that_is_dropped_takes_the_whole_family_with_it() {
 #[tokio::test]
 async fn the_end_of_a_command_ends_what_it_left_behind() {
     let command = FAMILY.replace("wait", "until [ -e daemon -a -e session -a -e stubborn ]; do sleep 0.01; done");
-    for (way, bench) in ways() {
-        let result = timeout(PATIENCE, bench.call("exec", json!({"command": command}))).await.unwrap();
-        let note = "\n\n[It left processes running, which were ended. Use background for what has to go on.]";
+    for (way, bench) in sandboxes() {
+        let result = timeout(TEST_TIMEOUT, bench.call("exec", json!({"command": command}))).await.unwrap();
+        let note =
+            "\n\n[The command left processes running, which were killed. Use background for long-running processes.]";
         // Killing a sandbox's first process kills the rest, which is not counted.
         let text = format!("started{}", if ["namespace", "landlock"].contains(&way) { "" } else { note });
-        assert_eq!(said(&result), (text.as_str(), false), "{way}");
-        assert_eq!(at_work(&bench), Vec::<String>::new(), "{way}");
+        assert_eq!(only_text(&result), (text.as_str(), false), "{way}");
+        assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way}");
     }
 }
 
 #[tokio::test]
 async fn a_gentle_end_is_granted() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         let command = "exec 2> /dev/null; trap 'echo bye; exit 0' TERM; touch leader; while :; do sleep 0.01; done";
         let (result, ()) = tokio::join!(bench.call("exec", json!({"command": command})), async {
             until(|| bench.workdir().join("leader").exists()).await;
             bench.cancel.cancel();
         });
-        assert_eq!(said(&result), ("bye\n\nCommand was stopped, because the run was", true), "{way}");
+        assert_eq!(only_text(&result), ("bye\n\nCommand was stopped, because the run was stopped", true), "{way}");
     }
 }
 
 #[tokio::test]
 async fn a_cancel_leaves_other_commands_alone() {
-    for ((way, one), (_, other)) in ways().into_iter().zip(ways()) {
+    for ((way, one), (_, other)) in sandboxes().into_iter().zip(sandboxes()) {
         let command = "touch leader; until [ -e go ]; do sleep 0.01; done; echo done";
         let (ended, stayed, ()) = tokio::join!(
             one.call("exec", json!({"command": command})),
@@ -194,27 +195,31 @@ async fn a_cancel_leaves_other_commands_alone() {
             async {
                 until(|| [&one, &other].iter().all(|bench| bench.workdir().join("leader").exists())).await;
                 one.cancel.cancel();
-                until(|| at_work(&one).is_empty()).await;
+                until(|| live_processes(&one).is_empty()).await;
                 fs::write(other.workdir().join("go"), "").unwrap();
             }
         );
-        assert_eq!(said(&ended), ("(no output)\n\nCommand was stopped, because the run was", true), "{way}");
-        assert_eq!(said(&stayed), ("done", false), "{way}");
+        assert_eq!(
+            only_text(&ended),
+            ("(no output)\n\nCommand was stopped, because the run was stopped", true),
+            "{way}"
+        );
+        assert_eq!(only_text(&stayed), ("done", false), "{way}");
     }
 }
 
 #[tokio::test]
 async fn nothing_is_started_once_the_run_is_stopped() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     bench.cancel.cancel();
     let result = bench.call("exec", json!({"command": "echo > started"})).await;
-    assert_eq!(said(&result), ("the run was stopped before the command was started", true));
+    assert_eq!(only_text(&result), ("the run was stopped before the command was started", true));
     assert!(!bench.workdir().join("started").exists());
 }
 
 #[tokio::test]
 async fn one_that_never_reads_its_input_does_not_hold_up_who_writes() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         for pty in [false, true] {
             let command = json!({"command": "stty raw 2> /dev/null; sleep 60", "background": true, "pty": pty});
             let started = bench.call("exec", command).await;
@@ -222,19 +227,19 @@ async fn one_that_never_reads_its_input_does_not_hold_up_who_writes() {
             let data = "x".repeat(1_000_000);
             let write = bench.call("process", json!({"action": "write", "sessionId": id, "data": data}));
             let (text, is_error) = {
-                let result = timeout(PATIENCE, write).await.unwrap();
-                (said(&result).0.to_owned(), result.is_error)
+                let result = timeout(TEST_TIMEOUT, write).await.unwrap();
+                (only_text(&result).0.to_owned(), result.is_error)
             };
-            assert!(is_error && text.contains("it does not read its input"), "{way} {pty}: {text}");
+            assert!(is_error && text.contains("the command does not read its input"), "{way} {pty}: {text}");
             bench.call("process", json!({"action": "kill", "sessionId": id})).await;
-            assert_eq!(at_work(&bench), Vec::<String>::new(), "{way} {pty}");
+            assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way} {pty}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_killed_family_in_the_background_is_gone_when_the_answer_comes() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         for pty in [false, true] {
             for name in MEMBERS {
                 fs::remove_file(bench.workdir().join(name)).ok();
@@ -243,79 +248,79 @@ async fn a_killed_family_in_the_background_is_gone_when_the_answer_comes() {
             let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
             until(|| is_complete(&bench)).await;
             let killed = bench.call("process", json!({"action": "kill", "sessionId": id})).await;
-            assert_eq!(said(&killed), (format!("Killed session {id}.").as_str(), false), "{way} {pty}");
-            assert_eq!(at_work(&bench), Vec::<String>::new(), "{way} {pty}");
+            assert_eq!(only_text(&killed), (format!("Killed session {id}.").as_str(), false), "{way} {pty}");
+            assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way} {pty}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_command_in_the_background_outlives_the_run_but_not_its_timeout() {
-    for (way, bench) in ways() {
+    for (way, bench) in sandboxes() {
         let command = json!({"command": "trap '' TERM; sleep 60", "background": true, "timeout": 1});
         let started = bench.call("exec", command).await;
         bench.cancel.cancel();
         assert_eq!(started.details.unwrap()["status"], "running", "{way}");
-        until(|| !at_work(&bench).is_empty()).await;
-        until(|| at_work(&bench).is_empty()).await;
+        until(|| !live_processes(&bench).is_empty()).await;
+        until(|| live_processes(&bench).is_empty()).await;
     }
 }
 
 #[tokio::test]
 async fn a_session_does_not_see_the_commands_of_another() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let started = bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
     assert_eq!(started.details.unwrap()["sessionId"], "amber-reef");
     let other = SessionKey::parse("agent:main:other", &AgentId::main()).unwrap();
     let list = bench.call_from(other.clone(), "process", json!({"action": "list"})).await;
-    assert_eq!(said(&list), ("No commands in the background.", false));
+    assert_eq!(only_text(&list), ("No commands in the background.", false));
     for action in ["poll", "log", "write", "submit", "kill", "clear", "remove"] {
         let arguments = json!({"action": action, "sessionId": "amber-reef"});
         let result = bench.call_from(other.clone(), "process", arguments).await;
-        let expected = "there is no session amber-reef here: use the action list to see which there are";
-        assert_eq!(said(&result), (expected, true), "{action}");
+        let expected = "session amber-reef does not exist: use the action list to see the sessions";
+        assert_eq!(only_text(&result), (expected, true), "{action}");
     }
 }
 
 #[tokio::test]
 async fn a_session_that_ends_takes_its_commands_with_it() {
     let mut background = None;
-    let bench = Bench::with(&ENV, |settings| background = Some(settings.background.clone()));
+    let bench = ToolFixture::with(&ENV, |settings| background = Some(settings.background.clone()));
     let background = background.unwrap();
     bench.call("exec", json!({"command": FAMILY, "background": true})).await;
     until(|| is_complete(&bench)).await;
     let session = AgentId::main().main_session();
     assert_eq!(background.count(&session), 1);
-    background.end(&session).await;
-    assert_eq!((at_work(&bench), background.count(&session)), (Vec::new(), 0));
+    background.kill_session(&session).await;
+    assert_eq!((live_processes(&bench), background.count(&session)), (Vec::new(), 0));
 }
 
 #[tokio::test]
 async fn what_is_over_is_forgotten_after_a_while() {
-    let bench = Bench::with(&ENV, |settings| settings.keep = Duration::from_millis(1));
+    let bench = ToolFixture::with(&ENV, |settings| settings.keep_finished = Duration::from_millis(1));
     bench.call("exec", json!({"command": "true", "background": true})).await;
     bench.call("process", json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000})).await;
     let begun = Instant::now();
     until(|| begun.elapsed() > Duration::from_millis(2)).await;
     let list = bench.call("process", json!({"action": "list"})).await;
-    assert_eq!(said(&list), ("No commands in the background.", false));
+    assert_eq!(only_text(&list), ("No commands in the background.", false));
 }
 
 #[tokio::test]
 async fn a_session_may_not_have_too_many_commands_at_work() {
-    let bench = Bench::with(&ENV, |settings| settings.sandbox.mode = Mode::Full);
+    let bench = ToolFixture::with(&ENV, |settings| settings.sandbox.mode = AccessMode::Full);
     for _ in 0..32 {
         let started = bench.call("exec", json!({"command": "sleep 60", "background": true})).await;
         assert!(!started.is_error, "{started:?}");
     }
     let refused = bench.call("exec", json!({"command": "true"})).await;
-    let expected = "32 commands of this session are at work already: use process to end some";
-    assert_eq!(said(&refused), (expected, true));
+    let expected = "32 commands of this session are already running: use process to stop some";
+    assert_eq!(only_text(&refused), (expected, true));
 }
 
 #[test]
 fn the_tools_have_the_names_and_parameters_of_openclaw() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let parameters = |tool: &str| {
         let spec = bench.tool(tool).spec();
         spec.parameters["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
@@ -328,18 +333,18 @@ fn the_tools_have_the_names_and_parameters_of_openclaw() {
 
 #[tokio::test]
 async fn where_nothing_goes_on_in_the_background_every_call_waits_for_the_end() {
-    let bench = Bench::with(&ENV, |settings| settings.wait = None);
-    let note = "[It ran to its end: nothing goes on in the background here.]";
+    let bench = ToolFixture::with(&ENV, |settings| settings.background_after = None);
+    let note = "[The command ran to completion: background commands are not available here.]";
     // It would wait forever for input that never comes.
     for (asked, is_told) in [(json!({"background": true}), true), (json!({"yieldMs": 10}), true), (json!({}), false)] {
         let mut arguments = json!({"command": "cat; sleep 0.1; echo done"});
         arguments.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
-        let result = timeout(PATIENCE, bench.call("exec", arguments)).await.unwrap();
+        let result = timeout(TEST_TIMEOUT, bench.call("exec", arguments)).await.unwrap();
         let expected = if is_told { format!("done\n\n{note}") } else { "done".to_owned() };
-        assert_eq!(said(&result), (expected.as_str(), false), "{asked}");
+        assert_eq!(only_text(&result), (expected.as_str(), false), "{asked}");
     }
     let late = bench.call("exec", json!({"command": "sleep 60", "timeout": 0.2, "background": true})).await;
-    assert!(late.is_error && said(&late).0.contains("timed out"), "{late:?}");
+    assert!(late.is_error && only_text(&late).0.contains("timed out"), "{late:?}");
     let list = bench.call("process", json!({"action": "list"})).await;
-    assert_eq!(said(&list), ("No commands in the background.", false));
+    assert_eq!(only_text(&list), ("No commands in the background.", false));
 }

@@ -1,7 +1,7 @@
 //! File tools with files that a folder of a repository cannot hold.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{
     fs::{self, Permissions},
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use bench::{Bench, said};
+use fixture::{ToolFixture, only_text};
 use futures_util::future::join_all;
 use homard_proto::message::Block;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -17,7 +17,7 @@ use serde_json::json;
 
 #[test]
 fn a_pipe_or_a_socket_is_refused_without_waiting() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     mknodat(CWD, bench.workdir().join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
     let _socket = UnixListener::bind(bench.workdir().join("socket")).unwrap();
     for name in ["pipe", "socket"] {
@@ -34,67 +34,67 @@ fn a_pipe_or_a_socket_is_refused_without_waiting() {
             let result = runtime.block_on(call);
             // A thread that hangs in `open` must fail the test, not hang it.
             runtime.shutdown_background();
-            assert_eq!(said(&result.unwrap()), (refused.as_str(), true), "{tool}");
+            assert_eq!(only_text(&result.unwrap()), (refused.as_str(), true), "{tool}");
         }
     }
 }
 
 #[tokio::test]
 async fn read_stops_after_2000_lines() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let lines = |from: u32, to: u32| (from..=to).map(|n| format!("line {n}\n")).collect::<String>();
     fs::write(bench.workdir().join("a.txt"), lines(1, 4500)).unwrap();
     let first = bench.call("read", json!({"path": "a.txt"})).await;
-    let notice = "\n[Lines 1 to 2000 of a.txt, which goes on. Use offset=2001 to read on.]";
-    assert_eq!(said(&first), ((lines(1, 2000) + notice).as_str(), false));
+    let notice = "\n[Lines 1 to 2000 of a.txt; the file continues. Use offset=2001 to read on.]";
+    assert_eq!(only_text(&first), ((lines(1, 2000) + notice).as_str(), false));
     let last = bench.call("read", json!({"path": "a.txt", "offset": 4001, "limit": 100_000})).await;
-    assert_eq!(said(&last), (lines(4001, 4500).as_str(), false));
+    assert_eq!(only_text(&last), (lines(4001, 4500).as_str(), false));
 }
 
 // Pitfall 42.
 #[tokio::test]
 async fn read_stops_after_50_kib_at_the_end_of_a_line() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let line = "x".repeat(1023) + "\n";
     fs::write(bench.workdir().join("a.txt"), line.repeat(51)).unwrap();
     let page = bench.call("read", json!({"path": "a.txt"})).await;
-    let notice = "\n[Lines 1 to 50 of a.txt, which goes on. Use offset=51 to read on.]";
-    assert_eq!(said(&page), ((line.repeat(50) + notice).as_str(), false));
+    let notice = "\n[Lines 1 to 50 of a.txt; the file continues. Use offset=51 to read on.]";
+    assert_eq!(only_text(&page), ((line.repeat(50) + notice).as_str(), false));
     let rest = bench.call("read", json!({"path": "a.txt", "offset": 2})).await;
-    assert_eq!(said(&rest), (line.repeat(50).as_str(), false));
+    assert_eq!(only_text(&rest), (line.repeat(50).as_str(), false));
 }
 
 #[tokio::test]
 async fn read_shows_the_beginning_of_an_endless_line() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     // Three bytes each, so that the cut is inside a character.
     fs::write(bench.workdir().join("a.txt"), "start\n".to_owned() + &"€".repeat(20_000) + "\nend\n").unwrap();
     let long = bench.call("read", json!({"path": "a.txt", "offset": 2})).await;
     let shown = "€".repeat(50 * 1024 / 3)
         + "\n\n[Line 2 of a.txt is longer than 50 KiB; only its beginning is shown. Use cursor=51204 to read on in it, \
            or offset=3 to read on after it.]";
-    assert_eq!(said(&long), (shown.as_str(), false));
+    assert_eq!(only_text(&long), (shown.as_str(), false));
     let rest = bench.call("read", json!({"path": "a.txt", "cursor": 51204})).await;
-    assert_eq!(said(&rest), (("€".repeat(20_000 - 50 * 1024 / 3) + "\nend\n").as_str(), false));
+    assert_eq!(only_text(&rest), (("€".repeat(20_000 - 50 * 1024 / 3) + "\nend\n").as_str(), false));
     let after = bench.call("read", json!({"path": "a.txt", "offset": 3})).await;
-    assert_eq!(said(&after), ("end\n", false));
+    assert_eq!(only_text(&after), ("end\n", false));
 }
 
 #[tokio::test]
 async fn read_says_when_a_text_is_not_utf8() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     fs::write(bench.workdir().join("latin.txt"), b"un caf\xe9 cr\xe8me, s'il vous pla\xeet\n").unwrap();
     let text =
         "un caf\u{fffd} cr\u{fffd}me, s'il vous pla\u{fffd}t\n\n[Bytes that are not UTF-8 are shown as \u{fffd}.]";
-    assert_eq!(said(&bench.call("read", json!({"path": "latin.txt"})).await), (text, false));
+    assert_eq!(only_text(&bench.call("read", json!({"path": "latin.txt"})).await), (text, false));
     fs::write(bench.workdir().join("noise.txt"), [0xff, 0xfe, 0xfd, b'a']).unwrap();
     let refused = "noise.txt is a binary file: only text and pictures can be read";
-    assert_eq!(said(&bench.call("read", json!({"path": "noise.txt"})).await), (refused, true));
+    assert_eq!(only_text(&bench.call("read", json!({"path": "noise.txt"})).await), (refused, true));
 }
 
 #[tokio::test]
 async fn write_keeps_the_mode_and_respects_read_only() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let file = bench.workdir().join("run.sh");
     fs::write(&file, "old").unwrap();
     for mode in [0o750, 0o600, 0o666] {
@@ -105,39 +105,39 @@ async fn write_keeps_the_mode_and_respects_read_only() {
     }
     fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
     let refused = bench.call("write", json!({"path": "run.sh", "content": "new"})).await;
-    assert_eq!(said(&refused), ("run.sh is read-only: change its mode first", true));
+    assert_eq!(only_text(&refused), ("run.sh is read-only: change its mode first", true));
     let names: Vec<_> = fs::read_dir(bench.workdir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["run.sh"], "nothing temporary is left");
 }
 
 #[tokio::test]
 async fn ls_lists_500_entries_and_counts_the_rest() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     for n in 0..620 {
         fs::write(bench.workdir().join(format!("{n:04}")), "").unwrap();
     }
     let names: Vec<String> = (0..500).map(|n| format!("{n:04}")).collect();
     let notice = "\n\n[120 of 620 entries are left out. Use after=\"0499\" to go on.]".to_owned();
     let listed = bench.call("ls", json!({"limit": 1000})).await;
-    assert_eq!(said(&listed), ((names.join("\n") + &notice).as_str(), false));
+    assert_eq!(only_text(&listed), ((names.join("\n") + &notice).as_str(), false));
 }
 
 #[tokio::test]
 async fn ls_keeps_odd_names_on_one_line() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     fs::write(bench.workdir().join("two\nlines"), "").unwrap();
     fs::write(bench.workdir().join("crème"), "").unwrap();
-    assert_eq!(said(&bench.call("ls", json!({})).await), ("crème\ntwo\\nlines", false));
+    assert_eq!(only_text(&bench.call("ls", json!({})).await), ("crème\ntwo\\nlines", false));
 }
 
 // A18, R60.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_becomes_a_link_meanwhile_does_not_lead_out() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let work = async {
         for n in 0..500 {
             let read = bench.call("read", json!({"path": "real/secret.txt"})).await;
-            assert!(read.is_error || said(&read).0 == "harmless", "{read:?}");
+            assert!(read.is_error || only_text(&read).0 == "harmless", "{read:?}");
             let path = if n % 2 == 0 { "real/secret.txt".to_owned() } else { format!("real/{n}/new.txt") };
             bench.call("write", json!({"path": path, "content": "harmless"})).await;
             let edit = json!({"path": "real/secret.txt", "oldText": "secret", "newText": "changed"});
@@ -145,7 +145,7 @@ async fn a_directory_that_becomes_a_link_meanwhile_does_not_lead_out() {
             let patch = format!("*** Begin Patch\n*** Add File: real/p{n}/x\n+harmless\n*** End Patch");
             bench.call("apply_patch", json!({"input": patch})).await;
             let found = bench.call("grep", json!({"pattern": "a secret"})).await;
-            assert_eq!(said(&found), ("(no matches)", false));
+            assert_eq!(only_text(&found), ("(no matches)", false));
         }
     };
     bench.while_swapped(("secret.txt", "harmless"), work).await;
@@ -154,7 +154,7 @@ async fn a_directory_that_becomes_a_link_meanwhile_does_not_lead_out() {
 
 #[tokio::test]
 async fn read_says_that_a_picture_was_scaled() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     // 2500 x 1 pixels, all of one colour.
     fs::write(bench.workdir().join("wide.gif"), wide_gif()).unwrap();
     let result = bench.call("read", json!({"path": "wide.gif"})).await;
@@ -187,7 +187,7 @@ fn wide_gif() -> Vec<u8> {
 
 #[tokio::test]
 async fn edits_and_patches_keep_the_mode() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let mode = |name: &str| fs::metadata(bench.workdir().join(name)).unwrap().permissions().mode() & 0o7777;
     fs::write(bench.workdir().join("run.sh"), "one\n").unwrap();
     fs::set_permissions(bench.workdir().join("run.sh"), Permissions::from_mode(0o750)).unwrap();
@@ -202,7 +202,7 @@ async fn edits_and_patches_keep_the_mode() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edits_of_one_file_at_the_same_time_all_stay() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let numbers = |sign: &str| (0..60).map(|n| format!("{sign}{n:02}\n")).collect::<String>();
     fs::write(bench.workdir().join("a.txt"), numbers("-")).unwrap();
     let edit = |n: u32| {
@@ -223,7 +223,7 @@ async fn edits_of_one_file_at_the_same_time_all_stay() {
 
 #[test]
 fn the_file_tools_take_the_parameters_of_both_generations() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     for (tool, expected) in [
         ("read", "path offset limit cursor optional file_path"),
         ("write", "path content file_path"),

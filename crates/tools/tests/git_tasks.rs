@@ -1,11 +1,11 @@
 //! Ordinary git work by an agent's commands: it needs no approval, and nothing of it is quarantined.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::process::Command;
 
-use bench::{Bench, HELPER, has_namespaces, said};
+use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
 use homard_tools::sandbox::Tier;
 use serde_json::json;
 
@@ -84,9 +84,9 @@ const SETS_UPSTREAM: &str = "push a new branch";
 
 #[tokio::test]
 async fn c2_ordinary_git_tasks_need_no_approval() {
-    let mut benches = vec![("tier B", Bench::with(&ENV, |settings| settings.tier = Some(limited())))];
+    let mut benches = vec![("tier B", ToolFixture::with(&ENV, |settings| settings.tier = Some(limited())))];
     if has_namespaces("c2_ordinary_git_tasks_need_no_approval") {
-        benches.push(("tier A", Bench::new()));
+        benches.push(("tier A", ToolFixture::new()));
     }
     for (tier, bench) in benches {
         let failed = failed_tasks(&bench).await;
@@ -99,7 +99,7 @@ fn limited() -> Tier {
 }
 
 /// Runs all tasks; returns those that failed or lost files to the quarantine.
-async fn failed_tasks(bench: &Bench) -> Vec<String> {
+async fn failed_tasks(bench: &ToolFixture) -> Vec<String> {
     let identity = ["AUTHOR", "COMMITTER"]
         .map(|role| [(format!("GIT_{role}_NAME"), "Ann"), (format!("GIT_{role}_EMAIL"), "ann@example.com")])
         .concat();
@@ -119,8 +119,8 @@ async fn failed_tasks(bench: &Bench) -> Vec<String> {
     let mut failed = Vec::new();
     for (task, command) in TASKS {
         let result = bench.call("exec", json!({"command": format!("{exports}({command}) && echo finished")})).await;
-        let text = said(&result).0;
-        let is_touched = ["took aside", "put back"].iter().any(|said| text.contains(said));
+        let text = only_text(&result).0;
+        let is_touched = ["The sandbox quarantined", "The sandbox restored"].iter().any(|said| text.contains(said));
         if !text.lines().any(|line| line == "finished") || (is_touched && task != SETS_UPSTREAM) {
             failed.push(format!("{task}: {text}"));
         }

@@ -1,11 +1,11 @@
 //! What tools see of the home directory: the workspace, toolchains, caches and the git identity, and nothing else.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use bench::{Bench, HELPER, has_namespaces, said};
+use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
 use homard_tools::{ExecSettings, sandbox::Tier};
 use serde_json::json;
 use tempfile::TempDir;
@@ -96,7 +96,7 @@ fn put(path: &Path, text: &str) {
 
 /// Returns a bench for each tier that works here, whose home directory contains all of the above. `workspace` is below
 /// it.
-fn benches(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&'static str, Bench)> {
+fn benches(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&'static str, ToolFixture)> {
     let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
     let mut all = vec![("tier B", Some(limited))];
     if has_namespaces("the view of the home directory in namespaces") {
@@ -105,10 +105,10 @@ fn benches(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&
     let make = |(way, tier): (&'static str, Option<Tier>)| {
         let outside = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let top = outside.path().canonicalize().unwrap();
-        // `Bench` works in the folder `workspace`.
+        // `ToolFixture` works in the folder `workspace`.
         let home = if workspace.is_empty() { top.join("workspace") } else { top };
         let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", home.to_str().unwrap())];
-        let bench = Bench::below(outside, &env, |settings| {
+        let bench = ToolFixture::below(outside, &env, |settings| {
             settings.tier = tier;
             settings.sandbox.state_dir = Some(home.join(".homard"));
             change(&home, settings);
@@ -126,13 +126,13 @@ fn benches(workspace: &str, change: impl Fn(&Path, &mut ExecSettings)) -> Vec<(&
     all.into_iter().map(make).collect()
 }
 
-async fn run(bench: &Bench, command: &str) -> String {
+async fn run(bench: &ToolFixture, command: &str) -> String {
     let result = bench.call("exec", json!({"command": command})).await;
-    said(&result).0.to_owned()
+    only_text(&result).0.to_owned()
 }
 
 /// Returns the files of the home directory among `names` that a command can read.
-async fn readable(bench: &Bench, names: &[&str]) -> Vec<String> {
+async fn readable(bench: &ToolFixture, names: &[&str]) -> Vec<String> {
     let command = format!("for f in {}; do cat ~/$f > /dev/null 2>&1 && echo $f; done; true", names.join(" "));
     run(bench, &command).await.lines().filter(|line| *line != "(no output)").map(ToOwned::to_owned).collect()
 }
@@ -198,14 +198,14 @@ async fn m8_a_home_directory_that_is_the_workspace_shows_no_hidden_files() {
     for (way, bench) in benches("", |_, _| {}) {
         for name in CREDENTIALS.into_iter().chain([".homard/gateway-token"]) {
             let read = bench.call("read", json!({"path": name})).await;
-            assert!(said(&read).0.contains("is hidden from tools"), "{way} {name}: {read:?}");
+            assert!(only_text(&read).0.contains("is hidden from tools"), "{way} {name}: {read:?}");
         }
         for path in [".tmux.conf", ".config/nvim/init.vim", ".cargo/bin/tool", ".gitconfig"] {
             let wrote = bench.call("write", json!({"path": path, "content": "evil"})).await;
             assert!(wrote.is_error, "{way} {path}: {wrote:?}");
         }
         let own = bench.call("read", json!({"path": ".cargo/config.toml"})).await;
-        assert_eq!(said(&own), ("tool", false), "{way}");
+        assert_eq!(only_text(&own), ("tool", false), "{way}");
         let plain = bench.call("edit", json!({"path": "taxes.txt", "oldText": "plain", "newText": "plainly"})).await;
         assert!(!plain.is_error, "{way}: {plain:?}");
         assert_eq!(readable(&bench, &CREDENTIALS).await, Vec::<String>::new(), "{way}");
@@ -260,7 +260,7 @@ async fn m8_the_repository_around_a_workspace_can_be_read() {
             cx.workdir = folder.clone();
             let command = "exec 2> /dev/null; cat ../Cargo.toml && echo; git log --format=%s; cat ~/.kube/config; true";
             let result = bench.tool("exec").call(cx, json!({"command": command})).await;
-            assert_eq!(said(&result).0, expected, "{way} {}", folder.display());
+            assert_eq!(only_text(&result).0, expected, "{way} {}", folder.display());
         }
     }
 }
@@ -279,6 +279,6 @@ async fn m8_a_workspace_behind_a_link_can_be_used_by_its_name() {
         cx.workdir = home.join("projects/one");
         let command = "cat a ~/projects/one/a ~/projects/two/b && echo c > ~/projects/one/c && cat c";
         let result = bench.tool("exec").call(cx, json!({"command": command})).await;
-        assert_eq!(said(&result), ("aabc", false), "{way}");
+        assert_eq!(only_text(&result), ("aabc", false), "{way}");
     }
 }

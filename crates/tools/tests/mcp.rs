@@ -1,7 +1,7 @@
 //! MCP servers as real processes: listing, calls, lost connections and shutdown.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use std::{
 
 use homard_agent::tool::{Tool, ToolClass, ToolResult};
 use homard_proto::{AgentId, message::Block};
-use homard_tools::mcp::{Reach, ServerSetup, ServerState, ServerStatus, Servers};
+use homard_tools::mcp::{McpServers, ServerSetup, ServerState, ServerStatus, ServerTransport};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
-use bench::{Bench, has_node, said};
+use fixture::{ToolFixture, has_node, only_text};
 
 /// Longer than any test takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn script(name: &str) -> String {
     format!("{}/tests/mcp/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -32,30 +32,30 @@ fn stdio(name: &str, mode: Option<&str>) -> ServerSetup {
     let args = std::iter::once(script("server.mjs")).chain(mode.map(str::to_owned)).collect();
     let env = BTreeMap::from([("KEY".to_owned(), "value".to_owned())]);
     let cwd = Some(PathBuf::from("/"));
-    ServerSetup::new(name, Reach::Command { command: "node".to_owned(), args, env, cwd })
+    ServerSetup::new(name, ServerTransport::Command { command: "node".to_owned(), args, env, cwd })
 }
 
-fn servers(setups: Vec<ServerSetup>) -> Servers {
+fn servers(setups: Vec<ServerSetup>) -> McpServers {
     let path = std::env::vars().find(|(name, _)| name == "PATH").unwrap();
-    Servers::new(setups, vec![path, ("TOKEN".to_owned(), "a secret".to_owned())])
+    McpServers::new(setups, vec![path, ("TOKEN".to_owned(), "a secret".to_owned())])
 }
 
-async fn ready(setups: Vec<ServerSetup>) -> Servers {
+async fn ready(setups: Vec<ServerSetup>) -> McpServers {
     let servers = servers(setups);
-    servers.settled(LONG).await;
+    servers.settled(TEST_TIMEOUT).await;
     servers
 }
 
-fn names(servers: &Servers) -> Vec<String> {
+fn names(servers: &McpServers) -> Vec<String> {
     servers.tools().iter().map(|tool| tool.spec().name).collect()
 }
 
-fn tool(servers: &Servers, name: &str) -> Arc<dyn Tool> {
+fn tool(servers: &McpServers, name: &str) -> Arc<dyn Tool> {
     servers.tools().into_iter().find(|tool| tool.spec().name == name).unwrap()
 }
 
-async fn call(servers: &Servers, name: &str, arguments: Value) -> ToolResult {
-    let bench = Bench::new();
+async fn call(servers: &McpServers, name: &str, arguments: Value) -> ToolResult {
+    let bench = ToolFixture::new();
     tool(servers, name).call(bench.cx(AgentId::main().main_session()), arguments).await
 }
 
@@ -87,7 +87,7 @@ async fn the_tools_of_a_server_are_listed_by_its_name() {
         server: Some("fake 1".to_owned()),
         tools: own.map(str::to_owned).to_vec(),
         error: None,
-        rests: None,
+        cooldown: None,
     };
     assert_eq!(servers.status(), [status]);
     servers.close().await;
@@ -113,11 +113,14 @@ async fn answers_are_told_as_they_are() {
     }
     let servers = ready(vec![stdio("a", None)]).await;
     let echoed = call(&servers, "a__echo", json!({"text": "grüß 日本\n\u{1f600}"})).await;
-    assert_eq!(said(&echoed), ("grüß 日本\n\u{1f600}", false));
+    assert_eq!(only_text(&echoed), ("grüß 日本\n\u{1f600}", false));
     assert_eq!(echoed.details, Some(json!({"server": "a", "tool": "echo"})));
-    assert_eq!(said(&call(&servers, "a__fail", json!({})).await), ("it did not work", true));
+    assert_eq!(only_text(&call(&servers, "a__fail", json!({})).await), ("it did not work", true));
     let refused = call(&servers, "a__refuse", json!({})).await;
-    assert_eq!(said(&refused), ("the MCP server a did not do it: it says: not like this (-32602)", true));
+    assert_eq!(
+        only_text(&refused),
+        ("call to MCP server a failed: the server returned an error: not like this (-32602)", true)
+    );
     let picture = call(&servers, "a__picture", json!({})).await;
     assert!(matches!(picture.content.as_slice(), [Block::Image(image)] if image.mime_type == "image/gif"));
     servers.close().await;
@@ -130,7 +133,7 @@ async fn a_server_sees_only_the_environment_that_it_is_given() {
     }
     let servers = ready(vec![stdio("a", None)]).await;
     let told = call(&servers, "a__environment", json!({})).await;
-    assert_eq!(said(&told), ("HOMARD_EXEC KEY PATH in /", false));
+    assert_eq!(only_text(&told), ("HOMARD_EXEC KEY PATH in /", false));
     servers.close().await;
 }
 
@@ -142,15 +145,15 @@ async fn a_server_that_went_away_is_started_again_at_the_next_call() {
     let servers = ready(vec![stdio("a", None)]).await;
     let crashed = call(&servers, "a__crash", json!({})).await;
     assert_eq!(
-        said(&crashed),
+        only_text(&crashed),
         (
-            "the MCP server a did not do it: it went away: the connection was closed. The last that it said: out of \
-             luck. Nobody knows whether the call was carried out",
+            "call to MCP server a failed: connection lost: the connection was closed. Last output of the server: out of \
+             luck. It is unknown whether the call was carried out",
             true
         )
     );
     assert_eq!(servers.status()[0].state, ServerState::Down);
-    assert_eq!(said(&call(&servers, "a__echo", json!({"text": "again"})).await), ("again", false));
+    assert_eq!(only_text(&call(&servers, "a__echo", json!({"text": "again"})).await), ("again", false));
     assert_eq!(servers.status()[0].state, ServerState::Ready);
     servers.close().await;
 }
@@ -165,9 +168,9 @@ async fn a_server_that_goes_away_again_and_again_is_left_alone() {
         call(&servers, "a__crash", json!({})).await;
     }
     let rests = call(&servers, "a__echo", json!({"text": "x"})).await;
-    let (text, is_error) = said(&rests);
-    assert!(is_error && text.contains("it is left alone for another"), "{text}");
-    assert!(servers.status()[0].rests.is_some());
+    let (text, is_error) = only_text(&rests);
+    assert!(is_error && text.contains("in cooldown for another"), "{text}");
+    assert!(servers.status()[0].cooldown.is_some());
     servers.close().await;
 }
 
@@ -177,24 +180,24 @@ async fn a_call_ends_at_its_timeout_and_when_the_run_is_stopped() {
         return;
     }
     let mut setup = stdio("a", None);
-    setup.call = Duration::from_millis(200);
+    setup.call_timeout = Duration::from_millis(200);
     let servers = ready(vec![setup]).await;
     let slow = call(&servers, "a__hang", json!({})).await;
     assert_eq!(
-        said(&slow),
+        only_text(&slow),
         (
-            "the MCP server a did not do it: it did not answer within 200ms. Nobody knows whether the call was carried \
-             out",
+            "call to MCP server a failed: no response within 200ms. It is unknown whether the call was \
+             carried out",
             true
         )
     );
     servers.close().await;
 
     let servers = ready(vec![stdio("a", None)]).await;
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     bench.cancel.cancel();
     let stopped = tool(&servers, "a__hang").call(bench.cx(AgentId::main().main_session()), json!({})).await;
-    assert_eq!(said(&stopped), ("the run was stopped before the MCP server answered", true));
+    assert_eq!(only_text(&stopped), ("the run was stopped before the MCP server answered", true));
     servers.close().await;
 }
 
@@ -204,7 +207,7 @@ async fn a_server_that_does_not_answer_any_more_is_started_again() {
         return;
     }
     let mut setup = stdio("a", None);
-    setup.call = Duration::from_secs(1);
+    setup.call_timeout = Duration::from_secs(1);
     let servers = ready(vec![setup]).await;
     let states = async || {
         call(&servers, "a__hang", json!({})).await;
@@ -214,7 +217,7 @@ async fn a_server_that_does_not_answer_any_more_is_started_again() {
         [states().await, states().await, states().await],
         [ServerState::Ready, ServerState::Ready, ServerState::Down]
     );
-    assert_eq!(said(&call(&servers, "a__echo", json!({"text": "again"})).await), ("again", false));
+    assert_eq!(only_text(&call(&servers, "a__echo", json!({"text": "again"})).await), ("again", false));
     servers.close().await;
 }
 
@@ -225,7 +228,7 @@ async fn nothing_is_left_of_a_server() {
     }
     let servers = ready(vec![stdio("a", None)]).await;
     let spawned = call(&servers, "a__spawn", json!({})).await;
-    let pid = said(&spawned).0.to_owned();
+    let pid = only_text(&spawned).0.to_owned();
     assert!(is_alive(&pid), "it is no test without a process");
     servers.close().await;
     assert!(!is_alive(&pid));
@@ -243,7 +246,7 @@ async fn a_server_that_is_late_adds_its_tools() {
     mknodat(CWD, &gate, FileType::Fifo, Mode::RWXU, 0).unwrap();
     let servers = servers(vec![stdio("late", gate.to_str()), stdio("early", None)]);
     let mut watch = servers.watch();
-    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, watch.changed()).await.unwrap().unwrap();
     assert!(names(&servers).iter().all(|name| name.starts_with("early__")));
     assert_eq!(servers.status()[0].state, ServerState::Starting);
     tokio::task::spawn_blocking(move || {
@@ -251,7 +254,7 @@ async fn a_server_that_is_late_adds_its_tools() {
     })
     .await
     .unwrap();
-    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, watch.changed()).await.unwrap().unwrap();
     assert!(names(&servers).contains(&"late__echo".to_owned()));
     servers.close().await;
 }
@@ -265,9 +268,9 @@ async fn a_server_that_never_answers_is_ended_at_its_timeout() {
     let gate = folder.path().join("gate");
     mknodat(CWD, &gate, FileType::Fifo, Mode::RWXU, 0).unwrap();
     let mut setup = stdio("a", gate.to_str());
-    setup.connect = Duration::from_millis(300);
+    setup.connect_timeout = Duration::from_millis(300);
     let servers = ready(vec![setup]).await;
-    assert_eq!(servers.status()[0].error.as_deref(), Some("it did not answer within 300ms"));
+    assert_eq!(servers.status()[0].error.as_deref(), Some("no response within 300ms"));
     servers.close().await;
     let is_it = |pid: &String| {
         fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(gate.to_str().unwrap()))
@@ -285,7 +288,7 @@ async fn a_list_that_grows_is_told() {
     let mut watch = servers.watch();
     watch.mark_unchanged();
     call(&servers, "a__grow", json!({})).await;
-    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, watch.changed()).await.unwrap().unwrap();
     assert!(names(&servers).contains(&"a__grown".to_owned()));
     servers.close().await;
 }
@@ -295,9 +298,10 @@ async fn servers_that_cannot_be_used_are_told_and_hold_nobody_up() {
     if !has_node("servers that cannot be used are told and hold nobody up") {
         return;
     }
-    let missing = Reach::Command { command: "/no/such".to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
+    let missing =
+        ServerTransport::Command { command: "/no/such".to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
     let mut mute = stdio("mute", Some("mute"));
-    mute.connect = Duration::from_millis(300);
+    mute.connect_timeout = Duration::from_millis(300);
     let broken = vec![stdio("broken", Some("broken")), ServerSetup::new("missing", missing), mute, stdio("good", None)];
     let servers = ready(broken).await;
     assert!(names(&servers).iter().all(|name| name.starts_with("good__")) && !names(&servers).is_empty());
@@ -305,19 +309,19 @@ async fn servers_that_cannot_be_used_are_told_and_hold_nobody_up() {
     assert_eq!(
         errors[1..],
         [
-            Some("it could not be started or reached: /no/such: No such file or directory (os error 2)".to_owned()),
-            Some("it did not answer within 300ms".to_owned()),
+            Some("cannot start or reach the server: /no/such: No such file or directory (os error 2)".to_owned()),
+            Some("no response within 300ms".to_owned()),
             None,
         ]
     );
-    assert!(errors[0].as_ref().unwrap().ends_with("The last that it said: no config file"), "{errors:?}");
+    assert!(errors[0].as_ref().unwrap().ends_with("Last output of the server: no config file"), "{errors:?}");
     servers.close().await;
 }
 
 /// An HTTP server, killed on drop.
-struct Web(Child, u16);
+struct HttpServerProcess(Child, u16);
 
-impl Web {
+impl HttpServerProcess {
     fn start() -> Self {
         let mut child =
             Command::new("node").arg(script("http.mjs")).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -328,11 +332,11 @@ impl Web {
 
     fn setup(&self, path: &str, key: &str) -> ServerSetup {
         let headers = BTreeMap::from([("X-Key".to_owned(), key.to_owned())]);
-        ServerSetup::new("web", Reach::Http { url: format!("http://127.0.0.1:{}{path}", self.1), headers })
+        ServerSetup::new("web", ServerTransport::Http { url: format!("http://127.0.0.1:{}{path}", self.1), headers })
     }
 }
 
-impl Drop for Web {
+impl Drop for HttpServerProcess {
     fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -344,11 +348,11 @@ async fn a_server_on_the_web_is_called_like_any_other() {
     if !has_node("a server on the web is called like any other") {
         return;
     }
-    let web = Web::start();
+    let web = HttpServerProcess::start();
     let servers = ready(vec![web.setup("/mcp", "open")]).await;
     assert_eq!(names(&servers), ["web__json", "web__stream", "web__where"]);
-    assert_eq!(said(&call(&servers, "web__json", json!({"a": 1})).await), ("json said {\"a\":1}", false));
-    assert_eq!(said(&call(&servers, "web__stream", json!({})).await), ("stream said {}", false));
+    assert_eq!(only_text(&call(&servers, "web__json", json!({"a": 1})).await), ("json said {\"a\":1}", false));
+    assert_eq!(only_text(&call(&servers, "web__stream", json!({})).await), ("stream said {}", false));
     servers.close().await;
 }
 
@@ -357,7 +361,7 @@ async fn a_server_on_the_web_that_refuses_or_sends_on_is_down() {
     if !has_node("a server on the web that refuses or sends on is down") {
         return;
     }
-    let web = Web::start();
+    let web = HttpServerProcess::start();
     let servers = ready(vec![web.setup("/mcp", "wrong-key"), web.setup("/moved", "open")]).await;
     let status = servers.status();
     assert!(status.iter().all(|status| status.state == ServerState::Down), "{status:?}");
@@ -375,15 +379,15 @@ async fn another_setup_for_one_server_leaves_the_others_alone() {
     let [a, b, c] = ["a__spawn", "b__spawn", "c__spawn"].map(|name| (tool(&servers, name), name));
     let mut pids = Vec::new();
     for (_, name) in [&a, &b, &c] {
-        pids.push(said(&call(&servers, name, json!({})).await).0.to_owned());
+        pids.push(only_text(&call(&servers, name, json!({})).await).0.to_owned());
     }
     let mut other = stdio("b", None);
     other.include = vec!["echo".to_owned()];
     servers.set(vec![stdio("a", None), other]);
-    servers.settled(LONG).await;
+    servers.settled(TEST_TIMEOUT).await;
     let named: Vec<_> = names(&servers).into_iter().filter(|name| !name.starts_with("a__")).collect();
     assert_eq!(named, ["b__echo"]);
-    assert_eq!(said(&call(&servers, "a__echo", json!({"text": "still here"})).await), ("still here", false));
+    assert_eq!(only_text(&call(&servers, "a__echo", json!({"text": "still here"})).await), ("still here", false));
     // Their child processes are killed with them.
     let gone = async {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
@@ -391,11 +395,11 @@ async fn another_setup_for_one_server_leaves_the_others_alone() {
             tick.tick().await;
         }
     };
-    tokio::time::timeout(LONG, gone).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, gone).await.unwrap();
     assert!(is_alive(&pids[0]), "a stays as it was");
-    let late = b.0.call(Bench::new().cx(AgentId::main().main_session()), json!({})).await;
-    let told = "the MCP server b did not do it: it could not be started or reached: it is not wanted any more";
-    assert_eq!(said(&late), (told, true));
+    let late = b.0.call(ToolFixture::new().cx(AgentId::main().main_session()), json!({})).await;
+    let told = "call to MCP server b failed: cannot start or reach the server: the server was removed, or the gateway is stopping";
+    assert_eq!(only_text(&late), (told, true));
     servers.close().await;
 }
 
@@ -408,10 +412,10 @@ async fn a_server_that_goes_away_and_comes_back_is_news() {
     let mut watch = servers.watch();
     watch.mark_unchanged();
     call(&servers, "a__crash", json!({})).await;
-    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, watch.changed()).await.unwrap().unwrap();
     assert_eq!(servers.status()[0].state, ServerState::Down);
     call(&servers, "a__echo", json!({"text": "x"})).await;
-    tokio::time::timeout(LONG, watch.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, watch.changed()).await.unwrap().unwrap();
     assert_eq!(servers.status()[0].state, ServerState::Ready);
     servers.close().await;
 }

@@ -10,24 +10,27 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
+    channel_sender::{
+        ChannelSender, ChannelTraits, MessageActionKind, OutgoingAction, OutgoingMedia, Poll, Receipt, Recipient,
+        SendError,
+    },
     command::OWNER,
-    courier::{Action, Courier, CourierError, Manner, Media, Outgoing, Poll, Receipt, Recipient},
-    tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
+    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables},
 };
 use homard_proto::{AgentId, CallId, Route, RunId};
-use homard_tools::{Message, MessageRules, Recipients};
+use homard_tools::{MessageRules, MessageTool, Recipients};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// A fake channel sender that records messages and rejects the recipient `nobody`.
 #[derive(Default)]
-struct Bag(Mutex<Vec<Outgoing>>);
+struct RecordingSender(Mutex<Vec<OutgoingAction>>);
 
 #[async_trait]
-impl Courier for Bag {
-    async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError> {
+impl ChannelSender for RecordingSender {
+    async fn deliver(&self, outgoing: OutgoingAction) -> Result<Receipt, SendError> {
         if outgoing.to == "nobody" {
-            return Err(CourierError::Refused("there is no nobody".to_owned()));
+            return Err(SendError::Refused("there is no nobody".to_owned()));
         }
         let mut bag = self.0.lock().unwrap();
         let channel = outgoing.channel.clone().unwrap_or_else(|| "telegram".to_owned());
@@ -35,11 +38,11 @@ impl Courier for Bag {
         Ok(Receipt { message: Some(format!("m{}", bag.len())), channel, details: Value::Null })
     }
 
-    fn manner(&self, _: &str) -> Option<Manner> {
-        Some(Manner::default())
+    fn traits(&self, _: &str) -> Option<ChannelTraits> {
+        Some(ChannelTraits::default())
     }
 
-    fn recipient(&self, route: &Route) -> Result<Recipient, CourierError> {
+    fn recipient(&self, route: &Route) -> Result<Recipient, SendError> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let id = text(&route.to).trim_start_matches("telegram:").to_owned();
         let is_known = !id.starts_with("stranger");
@@ -48,18 +51,18 @@ impl Courier for Bag {
 }
 
 /// A test fixture with a channel sender, in conversation 42 on Telegram.
-struct Desk {
-    bag: Arc<Bag>,
-    tool: Message,
-    origin: Origin,
+struct MessageFixture {
+    sender: Arc<RecordingSender>,
+    tool: MessageTool,
+    origin: RunOrigin,
 }
 
-impl Desk {
+impl MessageFixture {
     fn new(principal: &str, rules: MessageRules) -> Self {
-        let bag = Arc::new(Bag::default());
+        let bag = Arc::new(RecordingSender::default());
         let route = Route::new(Some("telegram"), Some("42"), Some("bot"), Some("7"));
-        let origin = Origin { principal: principal.to_owned(), route, ..Origin::default() };
-        Self { tool: Message::new(Some(bag.clone()), rules), bag, origin }
+        let origin = RunOrigin { principal: principal.to_owned(), route, ..RunOrigin::default() };
+        Self { tool: MessageTool::new(Some(bag.clone()), rules), sender: bag, origin }
     }
 
     async fn call_in(&self, workdir: &Path, arguments: Value) -> ToolResult {
@@ -70,7 +73,7 @@ impl Desk {
             workdir: workdir.to_owned(),
             sandbox: None,
             cancel: CancellationToken::new(),
-            progress: Progress::silent(),
+            progress: ProgressSender::silent(),
             slot: Lender::default(),
             variables: Variables::default(),
             origin: self.origin.clone(),
@@ -84,23 +87,23 @@ impl Desk {
     }
 
     /// Returns everything that was sent.
-    fn carried(&self) -> Vec<Outgoing> {
-        self.bag.0.lock().unwrap().clone()
+    fn sent(&self) -> Vec<OutgoingAction> {
+        self.sender.0.lock().unwrap().clone()
     }
 }
 
-fn owner() -> Desk {
-    Desk::new(OWNER, MessageRules::default())
+fn owner() -> MessageFixture {
+    MessageFixture::new(OWNER, MessageRules::default())
 }
 
-fn here() -> Outgoing {
-    Outgoing {
+fn here() -> OutgoingAction {
+    OutgoingAction {
         id: "call".to_owned(),
         channel: Some("telegram".to_owned()),
         to: "42".to_owned(),
         account: Some("bot".to_owned()),
         thread: Some("7".to_owned()),
-        ..Outgoing::default()
+        ..OutgoingAction::default()
     }
 }
 
@@ -113,7 +116,7 @@ fn why(result: &ToolResult) -> String {
 async fn without_a_target_it_goes_to_the_conversation() {
     let desk = owner();
     let result = desk.call(json!({"action": "send", "message": " Hello. ", "silent": true})).await;
-    assert_eq!(desk.carried(), [Outgoing { text: "Hello.".to_owned(), is_silent: true, ..here() }]);
+    assert_eq!(desk.sent(), [OutgoingAction { text: "Hello.".to_owned(), is_silent: true, ..here() }]);
     let details = json!({"ok": true, "action": "send", "channel": "telegram", "to": "42", "messageId": "m1"});
     assert_eq!((result.details, result.is_error), (Some(details), false));
 }
@@ -138,17 +141,24 @@ async fn each_action_is_handed_on() {
     let (text, nine) = (|text: &str| text.to_owned(), Some("m9".to_owned()));
     let pizza = Poll { question: text("Pizza?"), options: vec![text("Yes"), text("No")], is_multiple: true };
     let expected = [
-        Outgoing { action: Action::Reply, text: text("Yes."), reply_to: nine.clone(), ..here() },
-        Outgoing { action: Action::ThreadReply, text: text("Here."), thread: Some(text("8")), ..here() },
-        Outgoing { action: Action::React, reply_to: nine.clone(), emoji: Some(text("👍")), ..here() },
-        Outgoing { action: Action::Unreact, reply_to: nine.clone(), ..here() },
-        Outgoing { action: Action::Read, limit: Some(100), ..here() },
-        Outgoing { action: Action::Edit, reply_to: nine.clone(), text: text("No."), ..here() },
-        Outgoing { action: Action::Delete, reply_to: nine, ..here() },
-        Outgoing { action: Action::Poll, poll: Some(pizza), ..here() },
-        Outgoing { media: vec![Media::Url(text("https://a.example/b.ogg"))], is_voice: true, ..here() },
+        OutgoingAction { action: MessageActionKind::Reply, text: text("Yes."), reply_to: nine.clone(), ..here() },
+        OutgoingAction {
+            action: MessageActionKind::ThreadReply,
+            text: text("Here."),
+            thread: Some(text("8")),
+            ..here()
+        },
+        OutgoingAction {
+            action: MessageActionKind::React, reply_to: nine.clone(), emoji: Some(text("👍")), ..here()
+        },
+        OutgoingAction { action: MessageActionKind::Unreact, reply_to: nine.clone(), ..here() },
+        OutgoingAction { action: MessageActionKind::Read, limit: Some(100), ..here() },
+        OutgoingAction { action: MessageActionKind::Edit, reply_to: nine.clone(), text: text("No."), ..here() },
+        OutgoingAction { action: MessageActionKind::Delete, reply_to: nine, ..here() },
+        OutgoingAction { action: MessageActionKind::Poll, poll: Some(pizza), ..here() },
+        OutgoingAction { media: vec![OutgoingMedia::Url(text("https://a.example/b.ogg"))], is_voice: true, ..here() },
     ];
-    assert_eq!(desk.carried(), expected);
+    assert_eq!(desk.sent(), expected);
 }
 
 #[tokio::test]
@@ -165,23 +175,23 @@ async fn what_is_missing_is_named_and_nothing_is_sent() {
         (json!({"action": "delete"}), "messageId is missing: delete needs it"),
         (json!({"action": "poll", "pollOption": ["a", "b"]}), "pollQuestion is missing: poll needs it"),
         (json!({"action": "poll", "pollQuestion": "x?", "pollOption": ["a"]}), "pollOption must have 2 to 12 answers"),
-        (json!({"action": "broadcast", "message": "x"}), "targets is empty: name those who are to get it"),
+        (json!({"action": "broadcast", "message": "x"}), "targets is empty: name the recipients"),
         (
             json!({"action": "send", "message": "x", "targets": ["1", "2"]}),
             "name one target, or use the action broadcast",
         ),
-        (json!({"action": "send", "message": "x", "channel": "slack"}), "target is missing: say to whom it goes"),
+        (json!({"action": "send", "message": "x", "channel": "slack"}), "target is missing: name the recipient"),
     ] {
         assert_eq!(why(&desk.call(arguments).await), missing);
     }
-    assert_eq!(desk.carried(), []);
+    assert_eq!(desk.sent(), []);
 }
 
 #[tokio::test]
 async fn without_a_courier_it_says_so() {
-    let desk = Desk { tool: Message::new(None, MessageRules::default()), ..owner() };
+    let desk = MessageFixture { tool: MessageTool::new(None, MessageRules::default()), ..owner() };
     let told = why(&desk.call(json!({"action": "send", "message": "x"})).await);
-    assert!(told.starts_with("no channel is set up, so nothing can be sent: answer here instead."), "{told}");
+    assert!(told.starts_with("no channel is configured, so nothing can be sent: reply here instead."), "{told}");
 }
 
 #[tokio::test]
@@ -194,9 +204,9 @@ async fn a_broadcast_tells_who_got_it() {
     let expected = json!({"ok": true, "action": "broadcast", "results": [row("1", "m1"), failed, row("2", "m2")]});
     assert_eq!((result.details, result.is_error), (Some(expected), false));
     assert!(desk.call(json!({"action": "send", "message": "x", "target": "nobody"})).await.is_error);
-    let quiet = Desk::new(OWNER, MessageRules { broadcast: false, ..MessageRules::default() });
+    let quiet = MessageFixture::new(OWNER, MessageRules { broadcast: false, ..MessageRules::default() });
     let told = why(&quiet.call(json!({"action": "broadcast", "message": "x", "targets": ["1"]})).await);
-    assert_eq!(told, "broadcasts are off (tools.message.broadcast)");
+    assert_eq!(told, "broadcasts are disabled (tools.message.broadcast)");
 }
 
 #[tokio::test]
@@ -205,7 +215,7 @@ async fn a_dry_run_sends_nothing() {
     let result = desk.call(json!({"action": "send", "message": "x", "target": "43", "dryRun": true})).await;
     let to = json!([{"channel": "telegram", "to": "43"}]);
     assert_eq!(result.details, Some(json!({"ok": true, "dryRun": true, "action": "send", "targets": to})));
-    assert_eq!(desk.carried(), []);
+    assert_eq!(desk.sent(), []);
 }
 
 #[tokio::test]
@@ -213,8 +223,8 @@ async fn a_conversation_stays_on_its_platform_unless_the_owner_says_otherwise() 
     let far = json!({"action": "send", "message": "x", "channel": "Slack", "target": "C1"});
     let near = json!({"action": "send", "message": "x", "target": "43"});
     let sent = async |rules: MessageRules| {
-        let desk = Desk::new(OWNER, rules);
-        (desk.call(near.clone()).await.is_error, desk.call(far.clone()).await.is_error, desk.carried().len())
+        let desk = MessageFixture::new(OWNER, rules);
+        (desk.call(near.clone()).await.is_error, desk.call(far.clone()).await.is_error, desk.sent().len())
     };
     let usual = MessageRules::default();
     assert_eq!(sent(usual).await, (false, true, 1));
@@ -229,7 +239,7 @@ async fn a_conversation_stays_on_its_platform_unless_the_owner_says_otherwise() 
 #[tokio::test]
 async fn strangers_write_here_and_nowhere_else() {
     let wide = MessageRules { across_channels: true, ..MessageRules::default() };
-    let desk = Desk::new("telegram:42", wide);
+    let desk = MessageFixture::new("telegram:42", wide);
     for arguments in [
         json!({"action": "send", "message": "x", "target": "43"}),
         json!({"action": "send", "message": "x", "channel": "slack", "target": "42"}),
@@ -240,7 +250,7 @@ async fn strangers_write_here_and_nowhere_else() {
     ] {
         assert!(desk.call(arguments.clone()).await.is_error, "{arguments}");
     }
-    assert_eq!(desk.carried(), []);
+    assert_eq!(desk.sent(), []);
     assert!(!desk.call(json!({"action": "send", "message": "x", "target": "@42"})).await.is_error);
 }
 
@@ -258,7 +268,7 @@ async fn files_come_from_the_workspace_only() {
         let result = desk.call_in(&workdir, json!({"action": "send", "media": path})).await;
         assert!(result.is_error, "{path}");
     }
-    assert_eq!(desk.carried(), []);
+    assert_eq!(desk.sent(), []);
     for arguments in [
         json!({"action": "send", "media": "a.png", "filename": "../b.png", "mimeType": "image/png"}),
         json!({"action": "send", "path": "./a.png", "caption": "Look."}),
@@ -269,27 +279,27 @@ async fn files_come_from_the_workspace_only() {
         assert!(!result.is_error, "{result:?}");
     }
     let file = |name: &str, mime: Option<&str>, bytes: &str| {
-        vec![Media::Bytes { name: name.to_owned(), mime: mime.map(str::to_owned), bytes: bytes.into() }]
+        vec![OutgoingMedia::Bytes { name: name.to_owned(), mime: mime.map(str::to_owned), bytes: bytes.into() }]
     };
     let expected = [
         file(".._b.png", Some("image/png"), "picture"),
         file("a.png", None, "picture"),
-        vec![Media::Url("https://example.org/c.png".to_owned())],
+        vec![OutgoingMedia::Url("https://example.org/c.png".to_owned())],
         file("file", Some("text/plain"), "hi"),
     ];
-    assert_eq!(desk.carried().into_iter().map(|sent| sent.media).collect::<Vec<_>>(), expected);
+    assert_eq!(desk.sent().into_iter().map(|sent| sent.media).collect::<Vec<_>>(), expected);
     let broken = desk.call(json!({"action": "send", "buffer": "%%"})).await;
     assert!(why(&broken).starts_with("buffer is not Base64"), "{broken:?}");
 }
 
 #[tokio::test]
 async fn a_guest_edits_here_and_takes_nothing_back() {
-    let desk = Desk::new("channel:telegram:42", MessageRules::default());
+    let desk = MessageFixture::new("channel:telegram:42", MessageRules::default());
     let deleted = desk.call(json!({"action": "delete", "messageId": "m9"})).await;
-    assert_eq!(why(&deleted), "only the owner's runs take messages back");
+    assert_eq!(why(&deleted), "only the owner's runs may delete messages");
     let edited = desk.call(json!({"action": "edit", "messageId": "m9", "message": "x"})).await;
     assert!(!edited.is_error, "{edited:?}");
-    assert_eq!(desk.carried().len(), 1);
+    assert_eq!(desk.sent().len(), 1);
 }
 
 // M5.
@@ -310,12 +320,12 @@ async fn m5_only_the_chat_that_is_answered_and_those_that_the_owner_named_are_wr
     }
     let many = json!({"action": "broadcast", "targets": ["7", "stranger"], "message": "x"});
     assert!(why(&desk.call(many).await).contains("tools.message.allowTo"));
-    assert_eq!(desk.carried(), [], "a broadcast with one of them goes to nobody");
+    assert_eq!(desk.sent(), [], "a broadcast with one of them goes to nobody");
     assert!(!desk.call(send("7")).await.is_error);
 
     let listed = |all: &[&str], own: &[&str]| {
         let texts = |list: &[&str]| list.iter().copied().map(str::to_owned).collect::<Vec<_>>();
-        let courier: Arc<dyn Courier> = desk.bag.clone();
+        let courier: Arc<dyn ChannelSender> = desk.sender.clone();
         Recipients::new(Some(courier), texts(all), [(AgentId::main(), texts(own))].into())
     };
     let (all, own) = (listed(&["telegram:stranger"], &[]), listed(&[], &["telegram:stranger"]));
@@ -325,7 +335,7 @@ async fn m5_only_the_chat_that_is_answered_and_those_that_the_owner_named_are_wr
         assert_eq!(desk.call(send("stranger")).await.is_error, is_error);
     }
 
-    desk.tool = Message::new(Some(desk.bag.clone()), MessageRules::default());
+    desk.tool = MessageTool::new(Some(desk.sender.clone()), MessageRules::default());
     desk.origin.route = Route::new(Some("telegram"), Some("stranger"), Some("bot"), None);
     assert!(!desk.call(send("telegram:stranger")).await.is_error, "the chat that is answered, in another spelling");
 }

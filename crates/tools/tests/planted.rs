@@ -1,20 +1,20 @@
 //! Files that a command plants to manipulate agents, while it runs and at any depth.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{cell::OnceCell, fs, os::unix::fs::symlink, path::Path, time::Duration};
 
-use bench::{Bench, HELPER, has_namespaces, said};
-use homard_tools::{Background, sandbox::Tier};
-use homard_workspace::{Audience, Body, Limits, LoadRule, Reader};
+use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
+use homard_tools::{BackgroundCommands, sandbox::Tier};
+use homard_workspace::{Audience, BootstrapLimits, BootstrapReader, LoadRule, PageBody};
 use serde_json::json;
 use tokio::time::{interval, timeout};
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
 /// Returns a bench for each tier that works here, with its background commands.
-fn benches() -> Vec<(&'static str, Bench, Background)> {
+fn benches() -> Vec<(&'static str, ToolFixture, BackgroundCommands)> {
     let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
     let mut all = vec![("tier B", Some(limited))];
     if has_namespaces("planted files in namespaces") {
@@ -22,7 +22,7 @@ fn benches() -> Vec<(&'static str, Bench, Background)> {
     }
     let make = |(way, tier)| {
         let background = OnceCell::new();
-        let bench = Bench::with(&ENV, |settings| {
+        let bench = ToolFixture::with(&ENV, |settings| {
             settings.tier = tier;
             background.set(settings.background.clone()).unwrap();
         });
@@ -37,7 +37,7 @@ fn put(path: &Path, text: &str) {
 }
 
 /// Starts a command and runs `work` when it is ready; the command is killed afterwards.
-async fn during(bench: &Bench, command: &str, work: impl AsyncFnOnce()) {
+async fn during(bench: &ToolFixture, command: &str, work: impl AsyncFnOnce()) {
     let command = format!("{command}; touch ready; sleep 100");
     let started = bench.call("exec", json!({"command": command, "background": true})).await;
     let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
@@ -55,11 +55,11 @@ async fn during(bench: &Bench, command: &str, work: impl AsyncFnOnce()) {
 }
 
 /// Returns what a prompt includes of the file with this name.
-fn loaded(reader: &Reader, bench: &Bench, name: &str) -> Option<String> {
-    let pages = reader.pages(bench.workdir(), Audience::Main, &Limits::default());
+fn loaded(reader: &BootstrapReader, bench: &ToolFixture, name: &str) -> Option<String> {
+    let pages = reader.pages(bench.workdir(), Audience::Main, &BootstrapLimits::default());
     pages.into_iter().find(|page| page.name == name).and_then(|page| match page.body {
-        Body::Whole(text) | Body::Cut(text) => Some(text),
-        Body::Missing | Body::Unusable(_) => None,
+        PageBody::Whole(text) | PageBody::Cut(text) => Some(text),
+        PageBody::Missing | PageBody::Unusable(_) => None,
     })
 }
 
@@ -69,7 +69,7 @@ async fn m4_what_a_running_command_makes_is_not_loaded() {
     for (way, bench, background) in benches() {
         put(&bench.workdir().join("SOUL.md"), "mine");
         put(&bench.workdir().join("projects/old/AGENTS.md"), "mine");
-        let reader = Reader::with_gate(background.load_gate());
+        let reader = BootstrapReader::with_gate(background.load_gate());
         let plant = "mkdir -p skills/evil projects/x memory; for f in AGENTS.md HEARTBEAT.md TOOLS.md MEMORY.md BOOT.md \
                      skills/evil/SKILL.md projects/x/AGENTS.md memory/a.md; do echo evil > $f; done";
         during(&bench, plant, async || {
@@ -99,7 +99,7 @@ async fn m4_what_a_running_command_makes_is_not_loaded() {
 #[tokio::test]
 async fn m4_what_a_tool_wrote_meanwhile_is_loaded_as_it_was_written() {
     for (way, bench, background) in benches() {
-        let reader = Reader::with_gate(background.load_gate());
+        let reader = BootstrapReader::with_gate(background.load_gate());
         during(&bench, "true", async || {
             let wrote = bench.call("write", json!({"path": "AGENTS.md", "content": "good"})).await;
             assert!(!wrote.is_error, "{way}: {wrote:?}");
@@ -119,7 +119,7 @@ async fn m4_a_link_that_a_running_command_replaced_is_not_followed() {
     for (way, bench, background) in benches() {
         put(&bench.workdir().join("docs/rules.md"), "mine");
         symlink("docs/rules.md", bench.workdir().join("AGENTS.md")).unwrap();
-        let reader = Reader::with_gate(background.load_gate());
+        let reader = BootstrapReader::with_gate(background.load_gate());
         let plant = "echo evil > evil.md; rm AGENTS.md; ln -s evil.md AGENTS.md";
         during(&bench, plant, async || {
             assert_eq!(loaded(&reader, &bench, "AGENTS.md").as_deref(), Some("mine"), "{way}");
@@ -141,7 +141,7 @@ async fn m4_files_that_steer_agents_are_protected_at_any_depth() {
                        b/c/.vscode/tasks.json b/c/CLAUDE.md b/c/SOUL.md b/QWEN.md b/.gemini/a .github/copilot-instructions.md b/plain.md node_modules/y/AGENTS.md .cache/z/AGENTS.md; do echo evil > $f; done; \
                        mv a moved";
         let result = bench.call("exec", json!({"command": command})).await;
-        let text = said(&result).0;
+        let text = only_text(&result).0;
         let there = |name: &str| bench.workdir().join(name).exists();
         for gone in [
             "b/AGENTS.md",
@@ -175,7 +175,7 @@ async fn m4_a_worktree_keeps_its_copies_of_protected_files() {
         let command = "git add . && git commit -qm b && git worktree add -q tree && git -C tree status --short; \
                        git worktree add -q other && echo evil >> other/AGENTS.md";
         let result = bench.call("exec", json!({"command": command})).await;
-        let text = said(&result).0;
+        let text = only_text(&result).0;
         assert!(bench.workdir().join("tree/AGENTS.md").exists(), "{way}: {text}");
         assert!(bench.workdir().join("tree/.vscode/settings.json").exists(), "{way}: {text}");
         assert!(!bench.workdir().join("other/AGENTS.md").exists(), "{way}: {text}");
@@ -208,7 +208,7 @@ async fn c2_what_a_running_command_plants_is_taken_aside_while_it_runs() {
                 until(&format!("{way} {name}"), || !work.join(name).exists()).await;
             }
             let running = bench.call("process", json!({"action": "list"})).await;
-            assert!(said(&running).0.contains("running"), "{way}: {running:?}");
+            assert!(only_text(&running).0.contains("running"), "{way}: {running:?}");
         })
         .await;
         assert!(work.join("plain/.git/config").exists() && work.join("sub/.git/HEAD").exists(), "{way}");
@@ -221,15 +221,15 @@ async fn c2_a_command_that_plants_again_is_ended() {
     for (way, bench, _) in benches() {
         let plant = "git init -q sub; while true; do printf '[core]\\n fsmonitor = ../x.sh\\n' > sub/.git/config; done";
         let result = bench.call("exec", json!({"command": plant, "yieldMs": 30_000, "timeout": 60})).await;
-        let text = said(&result).0;
-        assert!(text.contains("again after the sandbox had taken it aside"), "{way}: {text}");
+        let text = only_text(&result).0;
+        assert!(text.contains("again after the sandbox had quarantined it"), "{way}: {text}");
         let config = fs::read_to_string(bench.workdir().join("sub/.git/config")).unwrap_or_default();
         assert!(!config.contains("fsmonitor"), "{way}: {text}");
     }
 }
 
 /// Creates a repository, as its owner would.
-fn repository(bench: &Bench) {
+fn repository(bench: &ToolFixture) {
     let init =
         std::process::Command::new("git").args(["init", "-q", "-b", "main"]).current_dir(bench.workdir()).status();
     assert!(init.unwrap().success());
@@ -246,7 +246,7 @@ async fn c2_what_a_running_command_changes_is_put_back_while_it_runs() {
         symlink("/usr/share", work.join("skills/shared")).unwrap();
         put(&work.join(".git/hooks/pre-push"), "mine");
         let config = fs::read_to_string(work.join(".git/config")).unwrap();
-        let reader = Reader::with_gate(background.load_gate());
+        let reader = BootstrapReader::with_gate(background.load_gate());
         let change = "git config core.fsmonitor ./evil; echo evil > .git/hooks/pre-commit; rm .git/hooks/pre-push; echo evil >> AGENTS.md; \
                       echo evil > skills/knit/SKILL.md; echo evil > skills/knit/more.md; ln -sfn /tmp skills/shared";
         during(&bench, change, async || {
@@ -262,7 +262,7 @@ async fn c2_what_a_running_command_changes_is_put_back_while_it_runs() {
             until(way, || fs::read_link(work.join("skills/shared")).is_ok_and(|to| to == Path::new("/usr/share")))
                 .await;
             let running = bench.call("process", json!({"action": "list"})).await;
-            assert!(said(&running).0.contains("running"), "{way}: {running:?}");
+            assert!(only_text(&running).0.contains("running"), "{way}: {running:?}");
         })
         .await;
     }
@@ -275,8 +275,8 @@ async fn c2_a_command_that_changes_settings_again_is_ended() {
         repository(&bench);
         let change = "while true; do git config core.fsmonitor ./evil; done 2> /dev/null";
         let result = bench.call("exec", json!({"command": change, "yieldMs": 30_000, "timeout": 60})).await;
-        let text = said(&result).0;
-        assert!(text.contains("again after the sandbox had taken it aside"), "{way}: {text}");
+        let text = only_text(&result).0;
+        assert!(text.contains("again after the sandbox had quarantined it"), "{way}: {text}");
         let config = fs::read_to_string(bench.workdir().join(".git/config")).unwrap();
         assert!(!config.contains("fsmonitor"), "{way}: {config}");
     }
@@ -290,10 +290,10 @@ async fn c2_settings_that_name_no_program_are_put_back_at_the_end() {
         let before = fs::read_to_string(bench.workdir().join(".git/config")).unwrap();
         let change = "for i in 1 2 3 4 5; do git config user.name name$i; sleep 0.2; done; git config user.name; true";
         let result = bench.call("exec", json!({"command": change, "yieldMs": 30_000, "timeout": 60})).await;
-        let text = said(&result).0;
+        let text = only_text(&result).0;
         assert_eq!(fs::read_to_string(bench.workdir().join(".git/config")).unwrap(), before, "{way}: {text}");
         if way == "tier B" {
-            assert!(text.starts_with("name5") && text.contains("put back"), "{text}");
+            assert!(text.starts_with("name5") && text.contains("restored"), "{text}");
         }
     }
 }
@@ -309,7 +309,7 @@ async fn c2_another_repository_in_the_place_of_the_first_brings_no_settings() {
             let result = bench.call("exec", json!({"command": command})).await;
             let mut git = std::process::Command::new("git");
             let found = git.args(["config", "core.fsmonitor"]).current_dir(bench.workdir()).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{way} {replace}: {}", said(&result).0);
+            assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{way} {replace}: {}", only_text(&result).0);
         }
     }
 }
@@ -343,17 +343,17 @@ async fn c2_ordinary_work_with_git_that_takes_long_is_left_alone() {
                     git init -q . && git commit -q --allow-empty -m x && for i in $(seq 40); do git init -q r$i && git worktree add -q t$i && \
                     git clone -q . c$i || exit 1; done; sleep 1; echo worked";
         let result = bench.call("exec", json!({"command": work, "yieldMs": 30_000, "timeout": 60})).await;
-        let text = said(&result).0;
+        let text = only_text(&result).0;
         assert!(text.contains("worked") && !text.contains("aside"), "{way}: {text}");
     }
 }
 
 #[tokio::test]
 async fn m4_a_command_has_at_most_a_day() {
-    let bench = Bench::with_env(&ENV);
+    let bench = ToolFixture::with_env(&ENV);
     let asked = json!({"command": "echo done", "timeout": 10_000_000});
     let result = bench.call("exec", asked).await;
-    assert!(said(&result).0.contains("timeout is at most 86400 seconds"), "{result:?}");
+    assert!(only_text(&result).0.contains("timeout is at most 86400 seconds"), "{result:?}");
 }
 
 #[tokio::test]

@@ -1,23 +1,23 @@
 //! Files that no tool opens or changes, whatever the working directory is.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 
-use bench::{Bench, said};
-use homard_agent::approval::Wish;
+use fixture::{ToolFixture, only_text};
+use homard_agent::approval::LevelOverrides;
 use homard_proto::AgentId;
-use homard_tools::Approvals;
+use homard_tools::ExecApprovalSettings;
 use serde_json::{Value, json};
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 
 /// A bench whose workspace is the home directory, with the state directory and credentials in it.
-fn at_home() -> Bench {
+fn at_home() -> ToolFixture {
     let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = outside.path().canonicalize().unwrap().join("workspace");
-    let bench = Bench::below(outside, &ENV, |settings| {
+    let bench = ToolFixture::below(outside, &ENV, |settings| {
         settings.sandbox.home = Some(home.clone());
         settings.sandbox.state_dir = Some(home.join(".homard"));
         settings.sandbox.masked = vec![home.join("conf/homard.json")];
@@ -69,14 +69,14 @@ async fn c3_file_tools_hide_the_state_directory() {
         ("exec", json!({"command": "ls", "workdir": ".ssh"})),
     ] {
         let result = bench.call(tool, arguments.clone()).await;
-        let (text, is_error) = said(&result);
+        let (text, is_error) = only_text(&result);
         assert!(is_error && text.contains("is hidden from tools"), "{tool} {arguments}: {text}");
     }
     let missing = bench.call("read", json!({"path": ".ssh/id_ed2551"})).await;
-    assert!(!said(&missing).0.contains("id_ed25519"), "{missing:?}");
+    assert!(!only_text(&missing).0.contains("id_ed25519"), "{missing:?}");
     for (tool, arguments) in [("grep", json!({"pattern": "canary"})), ("find", json!({"pattern": "*"}))] {
         let result = bench.call(tool, arguments).await;
-        let (text, is_error) = said(&result);
+        let (text, is_error) = only_text(&result);
         let shown = [".homard", ".ssh", "homard.json"].iter().any(|name| text.contains(name));
         assert!(!is_error && !shown, "{tool}: {text}");
     }
@@ -85,7 +85,7 @@ async fn c3_file_tools_hide_the_state_directory() {
         assert!(!bench.workdir().join(absent).exists(), "{absent}");
     }
     let plain = bench.call("read", json!({"path": "notes.txt"})).await;
-    assert_eq!(said(&plain), ("plain\n", false));
+    assert_eq!(only_text(&plain), ("plain\n", false));
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn c3_file_tools_change_no_shell_start_file() {
         ("apply_patch", patch("*** Delete File: .bashrc")),
     ] {
         let result = bench.call(tool, arguments.clone()).await;
-        let (text, is_error) = said(&result);
+        let (text, is_error) = only_text(&result);
         assert!(
             is_error && text.contains("makes shells or other programs of the user run code"),
             "{tool} {arguments}: {text}"
@@ -112,14 +112,14 @@ async fn c3_file_tools_change_no_shell_start_file() {
 
 #[tokio::test]
 async fn c3_commands_change_no_shell_start_file() {
-    if !bench::has_namespaces("c3_commands_change_no_shell_start_file") {
+    if !fixture::has_namespaces("c3_commands_change_no_shell_start_file") {
         return;
     }
     let bench = at_home();
     let command = "echo evil >> .bashrc; echo evil > .profile; mkdir -p .config/fish; echo evil > .config/fish/config.fish; \
                    cat .bashrc";
     let result = bench.call("exec", json!({"command": command})).await;
-    let (text, _) = said(&result);
+    let (text, _) = only_text(&result);
     // Start files often set variables with tokens.
     assert!(!text.contains("# canary"), "{text}");
     assert_eq!(fs::read_to_string(bench.workdir().join(".bashrc")).unwrap(), "# canary\n");
@@ -128,11 +128,11 @@ async fn c3_commands_change_no_shell_start_file() {
 }
 
 /// A bench whose workspace is in the state directory; `workspaces` are those of agents, below its parent.
-fn below_state(workspaces: &[&str]) -> Bench {
+fn below_state(workspaces: &[&str]) -> ToolFixture {
     let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let state = outside.path().canonicalize().unwrap();
     let workspaces = workspaces.iter().map(|name| state.join(name)).collect();
-    Bench::below(outside, &ENV, |settings| {
+    ToolFixture::below(outside, &ENV, |settings| {
         settings.sandbox.state_dir = Some(state);
         settings.sandbox.workspaces = workspaces;
     })
@@ -142,9 +142,9 @@ fn below_state(workspaces: &[&str]) -> Bench {
 async fn c3_an_agents_workspace_below_the_state_directory_is_open() {
     let bench = below_state(&["workspace"]);
     let wrote = bench.call("write", json!({"path": "a/b.txt", "content": "x"})).await;
-    assert_eq!(said(&wrote), ("Wrote 1 bytes to a/b.txt", false));
+    assert_eq!(only_text(&wrote), ("Wrote 1 bytes to a/b.txt", false));
     let read = bench.call("read", json!({"path": "a/b.txt"})).await;
-    assert_eq!(said(&read), ("x", false));
+    assert_eq!(only_text(&read), ("x", false));
     let ran = bench.call("exec", json!({"command": "cat a/b.txt"})).await;
     assert!(!ran.is_error, "{ran:?}");
 }
@@ -161,7 +161,7 @@ async fn c3_the_rest_of_the_state_directory_is_no_place_to_work_in() {
             ("exec", json!({"command": "cat a.txt"})),
         ] {
             let result = bench.call(tool, arguments).await;
-            let (text, is_error) = said(&result);
+            let (text, is_error) = only_text(&result);
             assert!(is_error && text.contains("state directory"), "{workspaces:?} {tool}: {text}");
         }
     }
@@ -187,16 +187,17 @@ const PROTECTED: [&str; 15] = [
 ];
 
 /// A bench in which changes of protected files need approval, but approvals are not available.
-fn asking() -> Bench {
-    Bench::with(&ENV, |settings| {
-        let all = Wish::default();
-        settings.approvals = Some(Approvals { all, own: BTreeMap::new(), safe_bins: Vec::new() });
+fn with_approvals() -> ToolFixture {
+    ToolFixture::with(&ENV, |settings| {
+        let all = LevelOverrides::default();
+        settings.approvals =
+            Some(ExecApprovalSettings { default: all, by_agent: BTreeMap::new(), safe_bins: Vec::new() });
     })
 }
 
 #[tokio::test]
 async fn c2_file_tools_change_no_protected_file_without_approval() {
-    let bench = asking();
+    let bench = with_approvals();
     fs::create_dir_all(bench.workdir().join(".git/hooks")).unwrap();
     fs::write(bench.workdir().join("a.txt"), "x\n").unwrap();
     symlink(".git", bench.workdir().join("link")).unwrap();
@@ -208,16 +209,16 @@ async fn c2_file_tools_change_no_protected_file_without_approval() {
     }
     for (tool, arguments) in calls {
         let result = bench.call(tool, arguments.clone()).await;
-        let (text, is_error) = said(&result);
+        let (text, is_error) = only_text(&result);
         assert!(
-            is_error && text.contains("needs the owner's approval: nobody can be asked here"),
+            is_error && text.contains("needs the owner's approval: approvals are not available here"),
             "{arguments}: {text}"
         );
     }
     fs::write(bench.workdir().join("AGENTS.md"), "mine\n").unwrap();
     let edit = bench.call("edit", json!({"path": "AGENTS.md", "oldText": "mine", "newText": "evil"})).await;
     let removal = bench.call("apply_patch", patch("*** Delete File: AGENTS.md")).await;
-    assert!(said(&edit).1 && said(&removal).1, "{edit:?} {removal:?}");
+    assert!(only_text(&edit).1 && only_text(&removal).1, "{edit:?} {removal:?}");
     let mut left: Vec<_> = fs::read_dir(bench.workdir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, [".git", "AGENTS.md", "a.txt", "link"]);
@@ -227,7 +228,7 @@ async fn c2_file_tools_change_no_protected_file_without_approval() {
 // A17.
 #[tokio::test]
 async fn c2_file_tools_change_no_repository_without_a_working_tree() {
-    let bench = asking();
+    let bench = with_approvals();
     // One that git recognizes as a repository, and an incomplete one.
     for (folder, names) in [("deep/bare.git", &["objects", "refs"][..]), ("half", &["objects"])] {
         names.iter().for_each(|name| fs::create_dir_all(bench.workdir().join(folder).join(name)).unwrap());
@@ -249,7 +250,7 @@ async fn c2_file_tools_change_no_repository_without_a_working_tree() {
     }
     for (tool, arguments) in calls {
         let result = bench.call(tool, arguments.clone()).await;
-        let (text, is_error) = said(&result);
+        let (text, is_error) = only_text(&result);
         assert!(is_error && text.contains("needs the owner's approval"), "{arguments}: {text}");
     }
     assert_eq!(fs::read_to_string(bench.workdir().join("deep/bare.git/config")).unwrap(), "[core]\n");
@@ -260,7 +261,7 @@ async fn c2_file_tools_change_no_repository_without_a_working_tree() {
 // A17.
 #[tokio::test]
 async fn c2_what_the_config_of_a_repository_names_is_protected() {
-    let bench = asking();
+    let bench = with_approvals();
     fs::create_dir_all(bench.workdir().join("sub/.git")).unwrap();
     fs::create_dir_all(bench.workdir().join("sub/tools/hooks")).unwrap();
     fs::write(bench.workdir().join("sub/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
@@ -269,14 +270,14 @@ async fn c2_what_the_config_of_a_repository_names_is_protected() {
     fs::write(bench.workdir().join("sub/shared.gitconfig"), "[alias]\n\tst = status\n").unwrap();
     for path in ["sub/tools/hooks/pre-commit", "sub/shared.gitconfig"] {
         let result = bench.call("write", json!({"path": path, "content": "evil"})).await;
-        assert!(said(&result).0.contains("needs the owner's approval"), "{path}: {result:?}");
+        assert!(only_text(&result).0.contains("needs the owner's approval"), "{path}: {result:?}");
     }
     let free = bench.call("write", json!({"path": "sub/tools/a.sh", "content": "x"})).await;
     assert!(!free.is_error, "{free:?}");
-    if !bench::has_namespaces("c2_what_the_config_of_a_repository_names_is_protected") {
+    if !fixture::has_namespaces("c2_what_the_config_of_a_repository_names_is_protected") {
         return;
     }
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     fs::create_dir_all(bench.workdir().join(".git")).unwrap();
     fs::write(bench.workdir().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
     fs::write(bench.workdir().join(".git/config"), config).unwrap();
@@ -291,10 +292,10 @@ async fn c2_what_the_config_of_a_repository_names_is_protected() {
 // A17.
 #[tokio::test]
 async fn c2_a_repository_whose_parts_are_elsewhere_is_judged() {
-    if !bench::has_namespaces("c2_a_repository_whose_parts_are_elsewhere_is_judged") {
+    if !fixture::has_namespaces("c2_a_repository_whose_parts_are_elsewhere_is_judged") {
         return;
     }
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let plant = "git init -q --bare whole && mkdir front && mv whole/HEAD front/HEAD && echo ../whole > front/commondir && \
                  git -C front config core.fsmonitor ./x.sh; git -C front config core.fsmonitor; echo planted $?";
     let text = in_repository(&bench, &format!("{SETUP}{plant}")).await;
@@ -312,7 +313,7 @@ async fn c2_a_repository_whose_parts_are_elsewhere_is_judged() {
 async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
     let outside = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = outside.path().canonicalize().unwrap().join("workspace");
-    let bench = Bench::below(outside, &ENV, |settings| {
+    let bench = ToolFixture::below(outside, &ENV, |settings| {
         settings.sandbox.home = Some(home.clone());
         settings.sandbox.search_path = vec!["/usr/bin".into(), home.join("scripts")];
     });
@@ -320,7 +321,7 @@ async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
         let result = bench.call("write", json!({"path": path, "content": "evil"})).await;
         assert!(result.is_error && !home.join(path).exists(), "{path}: {result:?}");
     }
-    if !bench::has_namespaces("c3_no_directory_of_programs_is_created_in_the_home_directory") {
+    if !fixture::has_namespaces("c3_no_directory_of_programs_is_created_in_the_home_directory") {
         return;
     }
     let plant = "mkdir -p bin go/bin scripts .local/bin work; for f in bin go/bin scripts .local/bin work; do echo evil > $f/git; done";
@@ -333,7 +334,7 @@ async fn c3_no_directory_of_programs_is_created_in_the_home_directory() {
 
 #[tokio::test]
 async fn c2_an_agent_keeps_its_own_notes_without_approval() {
-    let bench = asking();
+    let bench = with_approvals();
     for path in ["MEMORY.md", "memory/2026-01-01.md", "USER.md", "IDENTITY.md", "src/hooks/use.ts", "a.txt"] {
         let wrote = bench.call("write", json!({"path": path, "content": "x"})).await;
         assert!(!wrote.is_error, "{path}: {wrote:?}");
@@ -348,27 +349,27 @@ async fn c2_an_agent_keeps_its_own_notes_without_approval() {
 
 #[tokio::test]
 async fn r67_runs_of_others_change_no_protected_file() {
-    let bench = asking();
+    let bench = with_approvals();
     let mut cx = bench.cx(AgentId::main().main_session());
     cx.origin.principal = "channel:telegram:2".to_owned();
     let result = bench.tool("write").call(cx, json!({"path": "AGENTS.md", "content": "x"})).await;
-    assert!(said(&result).0.contains("only the owner's runs may ask for it"), "{result:?}");
+    assert!(only_text(&result).0.contains("only the owner's runs may request it"), "{result:?}");
 }
 
 /// Runs a command in a repository and returns its output.
-async fn in_repository(bench: &Bench, command: &str) -> String {
+async fn in_repository(bench: &ToolFixture, command: &str) -> String {
     let result = bench.call("exec", json!({"command": command})).await;
-    said(&result).0.to_owned()
+    only_text(&result).0.to_owned()
 }
 
 const SETUP: &str = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; ";
 
 #[tokio::test]
 async fn c2_a_nested_repository_brings_nothing_that_git_runs() {
-    if !bench::has_namespaces("c2_a_nested_repository_brings_nothing_that_git_runs") {
+    if !fixture::has_namespaces("c2_a_nested_repository_brings_nothing_that_git_runs") {
         return;
     }
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let plant = "git init -q . && git init -q deep/sub && cd deep/sub && echo a > a && git add a && git commit -qm x && \
                  git config core.fsmonitor ../../x.sh && echo evil > .git/hooks/pre-commit && cd ../.. && \
                  git init -q --bare bare.git && git -C bare.git config core.pager evil && \
@@ -385,10 +386,10 @@ async fn c2_a_nested_repository_brings_nothing_that_git_runs() {
 
 #[tokio::test]
 async fn c2_ordinary_work_in_repositories_is_left_alone() {
-    if !bench::has_namespaces("c2_ordinary_work_in_repositories_is_left_alone") {
+    if !fixture::has_namespaces("c2_ordinary_work_in_repositories_is_left_alone") {
         return;
     }
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let make = "git init -q . && echo a > a && git add a && git commit -qm a && git init -q sub && cd sub && echo b > b && \
                 git add b && git commit -qm b; echo made $?";
     let text = in_repository(&bench, &format!("{SETUP}{make}")).await;
@@ -408,10 +409,10 @@ async fn c2_ordinary_work_in_repositories_is_left_alone() {
 
 #[tokio::test]
 async fn c2_a_repository_that_takes_the_place_of_another_is_judged_as_new() {
-    if !bench::has_namespaces("c2_a_repository_that_takes_the_place_of_another_is_judged_as_new") {
+    if !fixture::has_namespaces("c2_a_repository_that_takes_the_place_of_another_is_judged_as_new") {
         return;
     }
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let text = in_repository(&bench, "git init -q . && git init -q deep/sub; echo made $?").await;
     assert!(text.contains("made 0"), "{text}");
     let swap =
@@ -423,10 +424,10 @@ async fn c2_a_repository_that_takes_the_place_of_another_is_judged_as_new() {
 
 #[tokio::test]
 async fn c2_a_protected_file_that_takes_the_place_of_another_is_taken_aside() {
-    if !bench::has_namespaces("c2_a_protected_file_that_takes_the_place_of_another_is_taken_aside") {
+    if !fixture::has_namespaces("c2_a_protected_file_that_takes_the_place_of_another_is_taken_aside") {
         return;
     }
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let file = bench.workdir().join("project/part/AGENTS.md");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "good").unwrap();
@@ -447,13 +448,13 @@ fn plant(directory: &str) -> String {
 
 #[tokio::test]
 async fn c2_a_planted_repository_is_found_wherever_it_is() {
-    if !bench::has_namespaces("c2_a_planted_repository_is_found_wherever_it_is") {
+    if !fixture::has_namespaces("c2_a_planted_repository_is_found_wherever_it_is") {
         return;
     }
     let hidden = format!("{} && chmod 0111 closed", plant("closed/sub"));
     let decoy = format!("mkdir -p decoy/objects decoy/refs && echo x > decoy/HEAD && {}", plant("decoy/objects/sub"));
     for (what, directory) in [(hidden, "closed/sub"), (decoy, "decoy/objects/sub")] {
-        let bench = Bench::new();
+        let bench = ToolFixture::new();
         let text = in_repository(&bench, &format!("{SETUP}git init -q . && {what}; echo planted $?")).await;
         assert!(text.contains("planted 0"), "{text}");
         let config = fs::read_to_string(bench.workdir().join(directory).join(".git/config")).unwrap_or_default();
@@ -463,10 +464,10 @@ async fn c2_a_planted_repository_is_found_wherever_it_is() {
 
 #[tokio::test]
 async fn c2_settings_of_a_worktree_are_taken_aside() {
-    if !bench::has_namespaces("c2_settings_of_a_worktree_are_taken_aside") {
+    if !fixture::has_namespaces("c2_settings_of_a_worktree_are_taken_aside") {
         return;
     }
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let make = "git init -q . && git commit -q --allow-empty -m x && git worktree add -q old; echo made $?";
     assert!(in_repository(&bench, &format!("{SETUP}{make}")).await.contains("made 0"));
     let evil = "git worktree add -q new && for tree in old new; do \

@@ -1,7 +1,7 @@
 //! What a sandboxed command cannot do, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bench::{Bench, HELPER, has_namespaces, said};
+use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
 use homard_tools::{
     ExecSettings,
-    sandbox::{Mode, SandboxPolicy, Tier, explain},
+    sandbox::{AccessMode, SandboxPolicy, Tier, explain},
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -35,21 +35,21 @@ const SECRETS: [&str; 9] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum SandboxKind {
     Namespace,
     NamespaceWithoutHelper,
     Landlock,
 }
 
 /// Filters the sandboxes that work here.
-fn ways(wanted: &[Way]) -> Vec<Way> {
-    let has_namespaces = wanted == [Way::Landlock] || has_namespaces("the sandbox in namespaces");
-    wanted.iter().copied().filter(|way| has_namespaces || *way == Way::Landlock).collect()
+fn available(wanted: &[SandboxKind]) -> Vec<SandboxKind> {
+    let has_namespaces = wanted == [SandboxKind::Landlock] || has_namespaces("the sandbox in namespaces");
+    wanted.iter().copied().filter(|way| has_namespaces || *way == SandboxKind::Landlock).collect()
 }
 
 /// Returns all sandboxes that work here.
-fn all_ways() -> Vec<Way> {
-    ways(&[Way::Namespace, Way::NamespaceWithoutHelper, Way::Landlock])
+fn all_available() -> Vec<SandboxKind> {
+    available(&[SandboxKind::Namespace, SandboxKind::NamespaceWithoutHelper, SandboxKind::Landlock])
 }
 
 fn limited() -> Tier {
@@ -57,7 +57,7 @@ fn limited() -> Tier {
 }
 
 /// A home directory with secrets and a workspace in it. In the target directory, because commands do not see `/tmp`.
-fn home(way: Way, change: impl FnOnce(&mut ExecSettings)) -> Bench {
+fn home(way: SandboxKind, change: impl FnOnce(&mut ExecSettings)) -> ToolFixture {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = folder.path().canonicalize().unwrap();
     for name in SECRETS {
@@ -66,13 +66,13 @@ fn home(way: Way, change: impl FnOnce(&mut ExecSettings)) -> Bench {
     put(&home.join("notes.txt"), "plain");
     put(&home.join(".config/tool/settings"), "settings");
     let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", home.to_str().unwrap()), ("TOKEN", SECRET)];
-    Bench::below(folder, &env, |settings| {
+    ToolFixture::below(folder, &env, |settings| {
         settings.sandbox.state_dir = Some(home.join("state"));
         settings.sandbox.masked = vec![home.join("vault")];
         match way {
-            Way::Namespace => {}
-            Way::NamespaceWithoutHelper => settings.helper = None,
-            Way::Landlock => settings.tier = Some(limited()),
+            SandboxKind::Namespace => {}
+            SandboxKind::NamespaceWithoutHelper => settings.helper = None,
+            SandboxKind::Landlock => settings.tier = Some(limited()),
         }
         change(settings);
     })
@@ -83,16 +83,16 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-async fn run(bench: &Bench, command: &str) -> (String, bool) {
+async fn run(bench: &ToolFixture, command: &str) -> (String, bool) {
     let result = bench.call("exec", json!({"command": command})).await;
-    let (text, is_error) = said(&result);
+    let (text, is_error) = only_text(&result);
     (text.to_owned(), is_error)
 }
 
 // A13, R79.
 #[tokio::test]
 async fn secrets_of_the_home_directory_cannot_be_read() {
-    for way in all_ways() {
+    for way in all_available() {
         let bench = home(way, |_| {});
         for name in SECRETS {
             let (text, is_error) = run(&bench, &format!("cat ~/{name}; cat ../{name}; cp ~/{name} here")).await;
@@ -109,7 +109,7 @@ async fn secrets_of_the_home_directory_cannot_be_read() {
 
 #[tokio::test]
 async fn nothing_outside_the_workspace_can_be_changed() {
-    for way in all_ways() {
+    for way in all_available() {
         let bench = home(way, |_| {});
         // The first command creates Homard's own record directory.
         run(&bench, "true").await;
@@ -156,7 +156,7 @@ async fn the_network_cannot_be_reached() {
             "socket($s, PF_UNIX, SOCK_STREAM, 0) or exit 1; connect($s, pack_sockaddr_un(\"/run/docker.sock\")) or exit 1; print \"out\"",
         ),
     ];
-    for way in all_ways() {
+    for way in all_available() {
         let bench = home(way, |_| {});
         for command in &tries {
             let (text, _) = run(&bench, &format!("exec 2> /dev/null; {command}")).await;
@@ -170,7 +170,7 @@ async fn the_network_cannot_be_reached() {
 async fn the_network_can_be_reached_where_the_policy_says_so() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = tcp.local_addr().unwrap().port();
-    for way in all_ways() {
+    for way in all_available() {
         let bench = home(way, |settings| settings.sandbox.network = true);
         let command = format!("echo > /dev/tcp/127.0.0.1/{port} && echo out");
         assert_eq!(run(&bench, &command).await, ("out".to_owned(), false), "{way:?}");
@@ -189,7 +189,7 @@ const TRICKS: [&str; 8] = [
     "cp /bin/true PATH; chmod 777 PATH; truncate -s 1 PATH; touch PATH/evil",
 ];
 
-const STEERING: [&str; 13] = [
+const CONTROL_FILES: [&str; 13] = [
     ".git/hooks",
     ".git/hooks/pre-commit",
     ".git/config",
@@ -209,9 +209,9 @@ const STEERING: [&str; 13] = [
 // ended.
 #[tokio::test]
 async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
-    for way in all_ways() {
+    for way in all_available() {
         for is_there in [true, false] {
-            for path in STEERING {
+            for path in CONTROL_FILES {
                 let bench = home(way, |_| {});
                 let root = bench.workdir();
                 if is_there {
@@ -221,13 +221,13 @@ async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
                 if is_there || path.ends_with("commondir") {
                     put(&root.join(".git/HEAD"), "ref: refs/heads/main\n");
                 }
-                let before = steering(root);
+                let before = control_files(root);
                 let tricks: Vec<_> = TRICKS.iter().map(|trick| format!("({})", trick.replace("PATH", path))).collect();
                 let look = "grep -rq evil PATH && echo seen".replace("PATH", path);
                 let (text, _) = run(&bench, &format!("{}\n{look}", tricks.join("\n"))).await;
-                assert_eq!(steering(root), before, "{way:?} {path} {is_there}: {text}");
+                assert_eq!(control_files(root), before, "{way:?} {path} {is_there}: {text}");
                 // Without mounts, a change is undone shortly after.
-                let is_seen = text.contains("seen") && is_there && way != Way::Landlock;
+                let is_seen = text.contains("seen") && is_there && way != SandboxKind::Landlock;
                 assert!(!is_seen, "{way:?} {path}: {text}");
             }
         }
@@ -236,7 +236,7 @@ async fn files_that_steer_agents_and_git_are_not_changed_nor_made() {
 
 #[tokio::test]
 async fn what_a_command_makes_is_kept_aside_and_the_result_says_where() {
-    for way in all_ways() {
+    for way in all_available() {
         let bench = home(way, |_| {});
         let command = "umask 0; echo evil > AGENTS.md; mkdir -p skills/evil; echo evil > skills/evil/SKILL.md; \
                        ln -s /etc/passwd CLAUDE.md; echo hi > a.txt; chmod 0 skills; chmod 500 .";
@@ -262,7 +262,7 @@ async fn nothing_appears_in_the_workspace_while_a_command_runs() {
     if !has_namespaces("nothing_appears_in_the_workspace_while_a_command_runs") {
         return;
     }
-    let bench = home(Way::Namespace, |_| {});
+    let bench = home(SandboxKind::Namespace, |_| {});
     let script = "until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md";
     bench.call("exec", json!({"command": script, "background": true})).await;
     assert_eq!(run(&bench, "ls -A").await, ("(no output)".to_owned(), false));
@@ -270,7 +270,10 @@ async fn nothing_appears_in_the_workspace_while_a_command_runs() {
     fs::write(bench.workdir().join("go"), "").unwrap();
     let poll = json!({"action": "poll", "sessionId": "amber-reef", "timeout": 20_000});
     let polled = bench.call("process", poll).await;
-    assert!(said(&polled).0.contains("took aside what was made while a command ran: SOUL.md."), "{polled:?}");
+    assert!(
+        only_text(&polled).0.contains("quarantined files that were created while a command ran: SOUL.md."),
+        "{polled:?}"
+    );
     assert_eq!(contents(bench.workdir()).into_keys().collect::<Vec<_>>(), [PathBuf::from("go")]);
     assert_eq!(contents(&bench.outside().join("state/sandbox")), BTreeMap::new());
 }
@@ -280,7 +283,7 @@ async fn a_repository_can_be_made_but_not_its_hooks() {
     if !has_namespaces("a_repository_can_be_made_but_not_its_hooks") {
         return;
     }
-    let bench = home(Way::Namespace, |_| {});
+    let bench = home(SandboxKind::Namespace, |_| {});
     let (text, is_error) = run(&bench, "git init -q -b main && git config user.name me && git status -s").await;
     assert_eq!((text.as_str(), is_error), ("(no output)", false));
     assert!(fs::read_to_string(bench.workdir().join(".git/config")).unwrap().contains("name = me"));
@@ -289,7 +292,7 @@ async fn a_repository_can_be_made_but_not_its_hooks() {
         ("git config core.fsmonitor ./evil", ".git/config"),
         ("mkdir -p repo; mv .git repo; echo 'gitdir: repo/.git' > .git", ".git"),
     ] {
-        let bench = home(Way::Namespace, |_| {});
+        let bench = home(SandboxKind::Namespace, |_| {});
         let (text, _) = run(&bench, &format!("git init -q && mkdir -p .git/hooks && {evil}")).await;
         assert!(text.contains(&format!("while a command ran: {taken}.")), "{evil}: {text}");
         assert!(!bench.workdir().join(taken).exists(), "{evil}: {text}");
@@ -301,7 +304,7 @@ async fn git_works_in_the_sandbox_but_its_hooks_stay() {
     if !has_namespaces("git_works_in_the_sandbox_but_its_hooks_stay") {
         return;
     }
-    let bench = home(Way::Namespace, |_| {});
+    let bench = home(SandboxKind::Namespace, |_| {});
     let init =
         std::process::Command::new("git").args(["init", "-q", "-b", "main"]).current_dir(bench.workdir()).status();
     assert!(init.unwrap().success());
@@ -316,7 +319,7 @@ async fn git_works_in_the_sandbox_but_its_hooks_stay() {
 
 #[tokio::test]
 async fn a_link_in_the_place_of_such_a_file_is_put_back() {
-    for way in all_ways() {
+    for way in all_available() {
         let bench = home(way, |_| {});
         put(&bench.workdir().join("docs/rules.md"), "good");
         symlink("docs/rules.md", bench.workdir().join("AGENTS.md")).unwrap();
@@ -330,7 +333,7 @@ async fn what_one_of_two_commands_makes_is_not_there_by_right_for_the_other() {
     if !has_namespaces("what_one_of_two_commands_makes_is_not_there_by_right_for_the_other") {
         return;
     }
-    let bench = home(Way::Namespace, |_| {});
+    let bench = home(SandboxKind::Namespace, |_| {});
     let first = "echo evil > SOUL.md; touch a; until [ -e go ]; do sleep 0.01; done; echo evil > SOUL.md";
     bench.call("exec", json!({"command": first, "background": true})).await;
     let (text, is_error) = run(&bench, "until [ -e a ]; do sleep 0.01; done; echo more >> SOUL.md").await;
@@ -344,8 +347,8 @@ async fn what_one_of_two_commands_makes_is_not_there_by_right_for_the_other() {
 
 #[tokio::test]
 async fn nothing_can_be_changed_in_the_mode_read_only() {
-    for way in all_ways() {
-        let bench = home(way, |settings| settings.sandbox.mode = Mode::ReadOnly);
+    for way in all_available() {
+        let bench = home(way, |settings| settings.sandbox.mode = AccessMode::ReadOnly);
         put(&bench.workdir().join("a.txt"), "a");
         let before = contents(bench.workdir());
         let (text, _) = run(&bench, "cat a.txt; echo x > a.txt; echo x > b.txt; mkdir c; rm a.txt").await;
@@ -356,7 +359,7 @@ async fn nothing_can_be_changed_in_the_mode_read_only() {
 
 #[tokio::test]
 async fn more_can_be_read_and_changed_where_the_policy_says_so() {
-    for way in all_ways() {
+    for way in all_available() {
         let mut extra = None;
         let bench = home(way, |settings| {
             let home = settings.sandbox.home.clone().unwrap();
@@ -376,7 +379,7 @@ async fn more_can_be_read_and_changed_where_the_policy_says_so() {
 // R79
 #[tokio::test]
 async fn processes_of_others_are_out_of_reach() {
-    for way in all_ways() {
+    for way in all_available() {
         let bench = home(way, |_| {});
         let pid = std::process::id();
         let command = format!(
@@ -384,7 +387,7 @@ async fn processes_of_others_are_out_of_reach() {
              cat /proc/{pid}/root/etc/hostname && echo entered; echo $TOKEN; ulimit -c; true"
         );
         let (text, _) = run(&bench, &command).await;
-        let limit = if way == Way::NamespaceWithoutHelper { text.as_str() } else { "0" };
+        let limit = if way == SandboxKind::NamespaceWithoutHelper { text.as_str() } else { "0" };
         assert_eq!(text.trim(), limit.trim(), "{way:?}");
         assert!(!["signalled", "read", "entered", SECRET].iter().any(|word| text.contains(word)), "{way:?}: {text}");
     }
@@ -394,7 +397,7 @@ async fn processes_of_others_are_out_of_reach() {
 async fn system_calls_that_attack_the_kernel_are_refused() {
     // System call numbers of this architecture: perl has no names for them.
     let calls = [("ptrace", 101), ("unshare", 272), ("mount", 165), ("bpf", 321), ("keyctl", 250), ("io_uring", 425)];
-    for way in all_ways().into_iter().filter(|_| cfg!(target_arch = "x86_64")) {
+    for way in all_available().into_iter().filter(|_| cfg!(target_arch = "x86_64")) {
         let bench = home(way, |_| {});
         for (name, number) in calls {
             let command = format!("perl -e 'syscall({number}, 0x10000000, 0, 0, 0, 0); print $!+0'");
@@ -412,12 +415,12 @@ async fn system_calls_that_attack_the_kernel_are_refused() {
 #[tokio::test]
 async fn without_anything_to_hold_it_a_command_is_refused() {
     let tier = Tier::without_namespaces(None, "bubblewrap is not installed".to_owned());
-    let why = "bubblewrap is not installed, and there is no helper program for Landlock";
+    let why = "bubblewrap is not installed, and the helper program for Landlock is missing";
     assert_eq!(tier, Tier::C { why: why.to_owned() });
-    let bench = home(Way::Namespace, |settings| settings.tier = Some(tier));
+    let bench = home(SandboxKind::Namespace, |settings| settings.tier = Some(tier));
     let expected = format!(
-        "the command was not run, because nothing can hold it here: {why}. The way out: install bubblewrap (apt-get \
-         install bubblewrap), or let the owner choose the sandbox mode full"
+        "the command was not run, because no sandbox is available: {why}. Install bubblewrap (apt-get install \
+         bubblewrap), or let the owner choose the sandbox mode full"
     );
     assert_eq!(run(&bench, "touch ran").await, (expected, true));
     assert!(!bench.workdir().join("ran").exists());
@@ -437,7 +440,7 @@ async fn a_command_in_namespaces_has_a_tmp_of_its_own() {
     }
     let outside = TempDir::new_in("/tmp").unwrap();
     let name = outside.path().file_name().unwrap().to_str().unwrap();
-    let bench = home(Way::Namespace, |_| {});
+    let bench = home(SandboxKind::Namespace, |_| {});
     let (text, is_error) = run(&bench, &format!("ls -A /tmp; echo x > /tmp/{name} && cat /tmp/{name}")).await;
     assert!(!is_error && text.ends_with('x') && text.matches(name).count() == 0, "{text}");
     assert!(outside.path().is_dir());
@@ -457,9 +460,9 @@ fn a_policy_is_explained() {
     assert_eq!(said[1], format!("Can be changed: {root}/work (mode workspace)."));
     assert!(said[2].starts_with("Cannot be seen: ") && said[2].contains(&format!("{root}/state")), "{said:?}");
     assert!(said[6].starts_with("The network cannot be reached"), "{said:?}");
-    policy.mode = Mode::Full;
+    policy.mode = AccessMode::Full;
     let said = explain(&policy, &tier, folder.path());
-    assert_eq!(said, ["There is no sandbox: commands may do what the user may do (mode full)."]);
+    assert_eq!(said, ["No sandbox: commands have all permissions of the user (mode full)."]);
 }
 
 /// Returns the content of a directory: the text of files, the target of symlinks.
@@ -485,8 +488,8 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, String> {
 }
 
 /// Returns the same for files that control agents and git.
-fn steering(root: &Path) -> BTreeMap<PathBuf, String> {
+fn control_files(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = contents(root);
-    found.retain(|path, _| STEERING.iter().any(|one| path.starts_with(one)) || path == Path::new(".git"));
+    found.retain(|path, _| CONTROL_FILES.iter().any(|one| path.starts_with(one)) || path == Path::new(".git"));
     found
 }

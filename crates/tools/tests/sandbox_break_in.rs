@@ -1,7 +1,7 @@
 //! Known attempts to escape from a sandbox, with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{
     fs,
@@ -10,16 +10,16 @@ use std::{
     process::{Command, Stdio},
 };
 
-use bench::{Bench, HELPER, has_namespaces, said};
+use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
 use homard_tools::{ExecSettings, sandbox::Tier};
 use serde_json::json;
 use tempfile::TempDir;
 
 /// Both sandboxes, in a directory that commands can see.
-fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, Bench); 2] {
+fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, ToolFixture); 2] {
     let make = |tier: Option<Tier>| {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Bench::below(folder, &[("PATH", "/usr/local/bin:/usr/bin:/bin")], |settings| {
+        ToolFixture::below(folder, &[("PATH", "/usr/local/bin:/usr/bin:/bin")], |settings| {
             settings.tier = tier;
             change(settings);
         })
@@ -28,8 +28,8 @@ fn ways(change: impl Fn(&mut ExecSettings)) -> [(&'static str, Bench); 2] {
     [("tier A", make(None)), ("tier B", make(Some(limited)))]
 }
 
-async fn run(bench: &Bench, command: &str) -> String {
-    said(&bench.call("exec", json!({"command": command})).await).0.to_owned()
+async fn run(bench: &ToolFixture, command: &str) -> String {
+    only_text(&bench.call("exec", json!({"command": command})).await).0.to_owned()
 }
 
 // R52: a Unix socket with a path leads to the process that listens there, such as a container engine.
@@ -105,7 +105,7 @@ async fn two_hundred_variables_of_ours_are_not_seen_by_a_command() {
     let known = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("LD_PRELOAD", "canary"), ("BASH_ENV", "canary")];
     let env: Vec<_> = canaries.chain(known).collect();
     for tier in [None, Some(Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned()))] {
-        let bench = Bench::with(&env, |settings| settings.tier = tier.clone());
+        let bench = ToolFixture::with(&env, |settings| settings.tier = tier.clone());
         let seen = run(&bench, "env | grep -v '^_=' | cut -d= -f1 | sort | tr '\\n' ' '; env | grep canary").await;
         let temporary = if tier.is_some() { " TMPDIR" } else { "" };
         assert!(seen.starts_with(&format!("HOMARD_EXEC LANG PATH PWD SHLVL TERM{temporary}")), "{seen}");

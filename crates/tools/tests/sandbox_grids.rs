@@ -3,11 +3,11 @@
 //! `GRID=all` kills two hundred families in each sandbox, and tries a million paths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{fs, time::Duration};
 
-use bench::{Bench, HELPER, said};
+use fixture::{HELPER, ToolFixture, only_text};
 use homard_tools::sandbox::Tier;
 use serde_json::json;
 use tokio::time::{Instant, interval, timeout};
@@ -27,10 +27,10 @@ const FAMILY: &str = "
 const MEMBERS: [&str; 5] = ["stubborn", "session", "orphan", "bare", "leader"];
 
 /// How a family is ended.
-const ENDS: [End; 3] = [End::Cancel, End::Kill, End::Leave];
+const ENDS: [FamilyEnd; 3] = [FamilyEnd::Cancel, FamilyEnd::Kill, FamilyEnd::Leave];
 
 #[derive(Debug, Clone, Copy)]
-enum End {
+enum FamilyEnd {
     /// The run is cancelled.
     Cancel,
     /// The background command is killed.
@@ -45,13 +45,13 @@ fn is_long() -> bool {
 }
 
 /// Returns the processes with the workspace as working directory, except zombies.
-fn at_work(bench: &Bench) -> Vec<String> {
+fn live_processes(bench: &ToolFixture) -> Vec<String> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let is_there = |pid: &String| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == bench.workdir());
     pids.filter(|pid| pid.parse::<u32>().is_ok()).filter(is_there).collect()
 }
 
-async fn complete(bench: &Bench) {
+async fn complete(bench: &ToolFixture) {
     let mut tick = interval(Duration::from_millis(5));
     let waited = timeout(Duration::from_secs(30), async {
         while !MEMBERS.iter().all(|name| bench.workdir().join(name).exists()) {
@@ -62,10 +62,10 @@ async fn complete(bench: &Bench) {
 }
 
 /// Starts and ends a family; returns how long its end took.
-async fn round(bench: &Bench, end: End) -> Duration {
+async fn round(bench: &ToolFixture, end: FamilyEnd) -> Duration {
     let waiting = format!("{FAMILY} wait");
     match end {
-        End::Cancel => {
+        FamilyEnd::Cancel => {
             let call = bench.call("exec", json!({"command": waiting, "yieldMs": 60_000}));
             let (_, begun) = tokio::join!(call, async {
                 complete(bench).await;
@@ -74,7 +74,7 @@ async fn round(bench: &Bench, end: End) -> Duration {
             });
             begun.elapsed()
         }
-        End::Kill => {
+        FamilyEnd::Kill => {
             let started = bench.call("exec", json!({"command": waiting, "background": true})).await;
             let id = started.details.unwrap()["sessionId"].as_str().unwrap().to_owned();
             complete(bench).await;
@@ -82,7 +82,7 @@ async fn round(bench: &Bench, end: End) -> Duration {
             bench.call("process", json!({"action": "kill", "sessionId": id})).await;
             begun.elapsed()
         }
-        End::Leave => {
+        FamilyEnd::Leave => {
             let members = MEMBERS.map(|name| format!("-e {name}")).join(" -a ");
             let command = format!("{FAMILY} until [ {members} ]; do sleep 0.01; done; touch left");
             let call = bench.call("exec", json!({"command": command, "yieldMs": 60_000}));
@@ -103,9 +103,9 @@ async fn r56_no_family_outlives_its_end() {
         let mut longest = Duration::ZERO;
         for number in 0..rounds {
             let end = ENDS[number % ENDS.len()];
-            let bench = Bench::with(&ENV, |settings| settings.tier = tier.clone());
+            let bench = ToolFixture::with(&ENV, |settings| settings.tier = tier.clone());
             let took = round(&bench, end).await;
-            assert_eq!(at_work(&bench), Vec::<String>::new(), "{way} {end:?}, round {number}");
+            assert_eq!(live_processes(&bench), Vec::<String>::new(), "{way} {end:?}, round {number}");
             assert!(took <= Duration::from_secs(most), "{way} {end:?}, round {number}: {took:?}");
             longest = longest.max(took);
         }
@@ -117,7 +117,7 @@ async fn r56_no_family_outlives_its_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r60_no_try_of_many_leads_out() {
     let tries = if is_long() { 1_000_000 } else { 3_000 };
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let (mut inside, mut refused) = (0, 0);
     let work = async {
         for n in 0..tries {
@@ -136,7 +136,7 @@ async fn r60_no_try_of_many_leads_out() {
                 _ => ("read", json!({"path": "real/secret.txt"})),
             };
             let result = bench.call(tool, arguments).await;
-            let (text, is_error) = said(&result);
+            let (text, is_error) = only_text(&result);
             assert!(!text.contains("a secret"), "{tool}, try {n}: {text}");
             if is_error { refused += 1 } else { inside += 1 }
         }
@@ -150,7 +150,7 @@ async fn r60_no_try_of_many_leads_out() {
 // A18, R60: more than a hundred spellings of a path outside.
 #[tokio::test]
 async fn r60_no_spelling_of_a_path_leads_out() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let root = bench.workdir().display().to_string();
     let outside = bench.outside().canonicalize().unwrap().display().to_string();
     let links = [
@@ -226,7 +226,7 @@ async fn r60_no_spelling_of_a_path_leads_out() {
             ("write", json!({"path": path, "content": "changed"})),
         ] {
             let result = bench.call(tool, arguments).await;
-            let text = said(&result).0;
+            let text = only_text(&result).0;
             assert!(!text.contains("a secret") && !text.contains("root:"), "{tool} {path}: {text}");
         }
         bench.assert_outside_is_untouched();

@@ -1,9 +1,9 @@
 //! M6: resource limits of commands, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
-use bench::{Bench, HELPER, has_namespaces, said};
+use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
 use homard_tools::sandbox::{ResourceLimits, Tier};
 use rustix::process::geteuid;
 use serde_json::json;
@@ -13,11 +13,11 @@ const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];
 const MIB: u64 = 1024 * 1024;
 
 /// Both sandboxes, as far as they work here.
-fn ways(limits: ResourceLimits) -> Vec<(&'static str, Bench)> {
+fn ways(limits: ResourceLimits) -> Vec<(&'static str, ToolFixture)> {
     let limited = Tier::without_namespaces(Some(HELPER.as_ref()), "of this test".to_owned());
     let make = |tier: Option<Tier>| {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Bench::below(folder, &ENV, |settings| {
+        ToolFixture::below(folder, &ENV, |settings| {
             settings.tier = tier;
             settings.sandbox.limits = limits;
         })
@@ -26,9 +26,9 @@ fn ways(limits: ResourceLimits) -> Vec<(&'static str, Bench)> {
     namespace.into_iter().chain([("tier B", make(Some(limited)))]).collect()
 }
 
-async fn run(bench: &Bench, command: &str) -> (String, bool) {
+async fn run(bench: &ToolFixture, command: &str) -> (String, bool) {
     let result = bench.call("exec", json!({"command": command})).await;
-    let (text, is_error) = said(&result);
+    let (text, is_error) = only_text(&result);
     (text.to_owned(), is_error)
 }
 
@@ -60,7 +60,7 @@ async fn m6_many_processes_get_no_more_memory_than_the_limit_together() {
     for (way, bench) in ways(limits) {
         let script = "for i in 1 2 3 4; do perl -e '$x = \"a\" x (50 << 20); $y = $x; sleep 30' & done; wait";
         let result = bench.call("exec", json!({"command": script, "yieldMs": 60_000})).await;
-        let (text, is_error) = said(&result);
+        let (text, is_error) = only_text(&result);
         let why =
             "Command was stopped, because its processes used more than 150 MiB of memory (tools.exec.limits.memoryMb)";
         assert!(is_error && text.ends_with(why), "{way}: {text}");
@@ -96,7 +96,7 @@ async fn m6_a_command_cannot_start_processes_without_end() {
     for (way, bench) in ways(limits) {
         let script = "for i in $(seq 20000); do sleep 20 & done; echo ALL";
         let result = bench.call("exec", json!({"command": script, "yieldMs": 60_000})).await;
-        let (text, _) = said(&result);
+        let (text, _) = only_text(&result);
         // The kernel does not limit root's processes, so they are counted periodically instead.
         let note = if geteuid().is_root() {
             "Command was stopped, because it had more than 50 processes (tools.exec.limits.processes)"
@@ -128,7 +128,7 @@ async fn m6_ordinary_programs_live_within_the_usual_limits() {
                       echo fine";
         assert_eq!(run(&bench, script).await, ("fine".to_owned(), false), "{way}");
     }
-    if !bench::has_node("m6_ordinary_programs_live_within_the_usual_limits") {
+    if !fixture::has_node("m6_ordinary_programs_live_within_the_usual_limits") {
         return;
     }
     for (way, bench) in ways(ResourceLimits::default()) {

@@ -1,7 +1,7 @@
 //! H4: what a command cannot reach without namespaces, tested with real processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use bench::{Bench, HELPER, said};
+use fixture::{HELPER, ToolFixture, only_text};
 use homard_tools::{ExecSettings, sandbox::Tier};
 use rustix::{
     process::geteuid,
@@ -34,17 +34,17 @@ fn limited() -> Tier {
 }
 
 /// A sandbox without namespaces, in a directory that commands can see.
-fn bench(change: impl FnOnce(&mut ExecSettings)) -> Bench {
+fn bench(change: impl FnOnce(&mut ExecSettings)) -> ToolFixture {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    Bench::below(folder, &ENV, |settings| {
+    ToolFixture::below(folder, &ENV, |settings| {
         settings.tier = Some(limited());
         change(settings);
     })
 }
 
-async fn run(bench: &Bench, command: &str) -> (String, bool) {
+async fn run(bench: &ToolFixture, command: &str) -> (String, bool) {
     let result = bench.call("exec", json!({"command": command})).await;
-    let (text, is_error) = said(&result);
+    let (text, is_error) = only_text(&result);
     (text.to_owned(), is_error)
 }
 
@@ -70,13 +70,13 @@ fn processes(word: &str) -> Vec<String> {
 }
 
 /// Returns a unique number of seconds for `sleep`.
-fn rare(seconds: u32) -> String {
+fn unique_seconds(seconds: u32) -> String {
     format!("{seconds}.{}", std::process::id())
 }
 
-struct Sleeper(Child);
+struct SleepProcess(Child);
 
-impl Sleeper {
+impl SleepProcess {
     fn new() -> Self {
         Self(Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap())
     }
@@ -86,7 +86,7 @@ impl Sleeper {
     }
 }
 
-impl Drop for Sleeper {
+impl Drop for SleepProcess {
     fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -101,7 +101,7 @@ async fn h4_terminals_of_the_user_are_neither_read_nor_written() {
     for pty in [false, true] {
         let command = format!("echo FAKE > {path}; timeout 5 head -1 < {path}; timeout 5 head -1 <> {path}; true");
         let result = bench.call("exec", json!({"command": command, "pty": pty})).await;
-        let (text, _) = said(&result);
+        let (text, _) = only_text(&result);
         assert!(!text.contains("typed-password") && text.contains("Permission denied"), "pty {pty}: {text}");
     }
     rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).unwrap();
@@ -115,7 +115,7 @@ async fn h4_a_command_has_its_own_terminal() {
     let bench = bench(|_| {});
     let command = "echo one > /dev/tty; echo two > $(tty); [ -t 0 ] && echo three; ps -o tty= $$";
     let result = bench.call("exec", json!({"command": command, "pty": true})).await;
-    let (text, is_error) = said(&result);
+    let (text, is_error) = only_text(&result);
     assert!(!is_error && text.starts_with("one\ntwo\nthree\npts/"), "{text}");
 }
 
@@ -175,7 +175,7 @@ async fn h4_programs_that_set_modes_and_times_go_on_and_what_they_make_can_be_ru
 #[tokio::test]
 async fn h4_limits_and_priorities_of_other_processes_stay() {
     let bench = bench(|_| {});
-    let sleeper = Sleeper::new();
+    let sleeper = SleepProcess::new();
     let nice = |stat: String| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().to_owned();
     let look = || {
         let status = sleeper.file("status");
@@ -216,7 +216,7 @@ async fn h4_memory_queues_and_events_of_other_programs_are_out_of_reach() {
 #[tokio::test]
 async fn h4_no_process_outlives_a_command() {
     let bench = bench(|_| {});
-    let seconds = rare(77);
+    let seconds = unique_seconds(77);
     let plant = "sleep 1; echo evil > AGENTS.md; mkdir -p skills/evil; echo evil > skills/evil/SKILL.md";
     // Forks and exits continuously, each time in a new session; only for a while, so that a failing test does not leave
     // it behind.
@@ -245,7 +245,7 @@ async fn h4_an_exit_code_and_a_signal_are_passed_on() {
 #[allow(clippy::disallowed_methods, reason = "the test that starts this one says where")]
 async fn a_process_to_be_killed() {
     let Ok(folder) = std::env::var(KILLED) else { return };
-    let bench = Bench::with(&ENV, |settings| settings.tier = Some(limited()));
+    let bench = ToolFixture::with(&ENV, |settings| settings.tier = Some(limited()));
     let seconds = fs::read_to_string(Path::new(&folder).join("seconds")).unwrap();
     let command =
         format!("(setsid env -i sleep {seconds} > /dev/null 2>&1 &); setsid sleep {seconds} & sleep {seconds}");
@@ -262,7 +262,7 @@ async fn a_process_to_be_killed() {
 #[allow(clippy::disallowed_methods, reason = "it starts this program once more")]
 async fn h4_commands_end_when_the_gateway_is_killed() {
     let folder = TempDir::new().unwrap();
-    let seconds = rare(66);
+    let seconds = unique_seconds(66);
     fs::write(folder.path().join("seconds"), &seconds).unwrap();
     let mut gateway = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_process_to_be_killed"])

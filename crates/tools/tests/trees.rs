@@ -1,16 +1,16 @@
 //! The search tools with large, deep and changing trees.
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
-mod bench;
+mod fixture;
 
 use std::fs;
 
-use bench::{Bench, said};
+use fixture::{ToolFixture, only_text};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use serde_json::json;
 
 /// Creates 40 directories with 50 files each; every file has a line with its own number.
-fn plant(bench: &Bench) {
+fn plant(bench: &ToolFixture) {
     for folder in 0..40 {
         let path = bench.workdir().join(format!("d{folder:02}"));
         fs::create_dir(&path).unwrap();
@@ -22,7 +22,7 @@ fn plant(bench: &Bench) {
 
 #[tokio::test]
 async fn grep_tells_matches_in_the_order_of_the_tree_however_its_threads_run() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     plant(&bench);
     let lines: Vec<String> = (0..40)
         .flat_map(|folder| (0..50).map(move |file| format!("d{folder:02}/f{file:02}.txt:2: needle {folder} {file}")))
@@ -30,15 +30,15 @@ async fn grep_tells_matches_in_the_order_of_the_tree_however_its_threads_run() {
     let notice = "\n\n[There are more than 100. Use a larger limit, or a narrower pattern.]";
     for _ in 0..20 {
         let found = bench.call("grep", json!({"pattern": "needle"})).await;
-        assert_eq!(said(&found), ((lines[..100].join("\n") + notice).as_str(), false));
+        assert_eq!(only_text(&found), ((lines[..100].join("\n") + notice).as_str(), false));
     }
     let found = bench.call("grep", json!({"pattern": "needle 39 4\\d"})).await;
-    assert_eq!(said(&found), (lines[1990..].join("\n").as_str(), false));
+    assert_eq!(only_text(&found), (lines[1990..].join("\n").as_str(), false));
 }
 
 #[tokio::test]
 async fn grep_and_find_end_at_50_kib() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     plant(&bench);
     let long = "y".repeat(490);
     fs::write(bench.workdir().join("long.txt"), format!("{long}\n").repeat(1000)).unwrap();
@@ -47,7 +47,7 @@ async fn grep_and_find_end_at_50_kib() {
     let lines: Vec<String> = (1..=101).map(|line| format!("long.txt:{line}: {long}")).collect();
     let notice = "\n\n[There are more than fit in 50 KiB. Use a narrower pattern.]";
     let told = lines.join("\n") + notice;
-    assert_eq!(said(&found), (told.as_str(), false));
+    assert_eq!(only_text(&found), (told.as_str(), false));
     assert_eq!(
         found.details,
         Some(json!({"truncation": {"truncated": true, "truncatedBy": "bytes", "maxBytes": 51200}}))
@@ -59,26 +59,26 @@ async fn grep_and_find_end_at_50_kib() {
         fs::write(deep.join(format!("{file:03}.md")), "").unwrap();
     }
     let found = bench.call("find", json!({"pattern": "*.md"})).await;
-    assert!(said(&found).0.len() <= 51_200 + 100, "{}", said(&found).0.len());
-    assert!(said(&found).0.ends_with(notice), "{}", said(&found).0);
+    assert!(only_text(&found).0.len() <= 51_200 + 100, "{}", only_text(&found).0.len());
+    assert!(only_text(&found).0.ends_with(notice), "{}", only_text(&found).0);
 }
 
 #[tokio::test]
 async fn find_gives_1000_paths_unless_told_otherwise() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     plant(&bench);
     let paths: Vec<String> =
         (0..40).flat_map(|folder| (0..50).map(move |file| format!("d{folder:02}/f{file:02}.txt"))).collect();
     let notice = "\n\n[There are more than 1000. Use a larger limit, or a narrower pattern.]";
     let found = bench.call("find", json!({"pattern": "*.txt"})).await;
-    assert_eq!(said(&found), ((paths[..1000].join("\n") + notice).as_str(), false));
+    assert_eq!(only_text(&found), ((paths[..1000].join("\n") + notice).as_str(), false));
     let found = bench.call("find", json!({"pattern": "*.txt", "limit": 5000})).await;
-    assert_eq!(said(&found), (paths.join("\n").as_str(), false));
+    assert_eq!(only_text(&found), (paths.join("\n").as_str(), false));
 }
 
 #[tokio::test]
 async fn a_tree_that_is_too_deep_is_searched_as_far_as_it_goes() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let name = "d".repeat(200);
     let mut directory = openat(CWD, bench.workdir(), OFlags::DIRECTORY, Mode::empty()).unwrap();
     for _ in 0..30 {
@@ -87,38 +87,38 @@ async fn a_tree_that_is_too_deep_is_searched_as_far_as_it_goes() {
     }
     fs::write(bench.workdir().join("a.txt"), "needle\n").unwrap();
     let found = bench.call("find", json!({"pattern": "*.txt"})).await;
-    assert_eq!(said(&found), ("a.txt\n\n[1 directories could not be read.]", false));
+    assert_eq!(only_text(&found), ("a.txt\n\n[1 directories could not be read.]", false));
     let found = bench.call("grep", json!({"pattern": "needle"})).await;
-    assert_eq!(said(&found), ("a.txt:1: needle\n\n[1 files or directories could not be searched.]", false));
+    assert_eq!(only_text(&found), ("a.txt:1: needle\n\n[1 files or directories could not be searched.]", false));
 }
 
 #[tokio::test]
 async fn a_stopped_run_does_not_wait_for_a_search() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     plant(&bench);
     bench.cancel.cancel();
     for (tool, arguments) in
         [("find", json!({"pattern": "*"})), ("grep", json!({"pattern": "needle"})), ("ls", json!({"path": "d00"}))]
     {
-        let refused = "the run was stopped before all was looked through";
-        assert_eq!(said(&bench.call(tool, arguments).await), (refused, true), "{tool}");
+        let refused = "the run was stopped before the tool finished";
+        assert_eq!(only_text(&bench.call(tool, arguments).await), (refused, true), "{tool}");
     }
     let read = bench.call("read", json!({"path": "d00/f00.txt"})).await;
-    assert_eq!(said(&read), ("d00/f00.txt: the run was stopped while it was read", true));
+    assert_eq!(only_text(&read), ("d00/f00.txt: the run was stopped while the file was read", true));
 }
 
 // A18, R60.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_becomes_a_link_meanwhile_is_not_walked_into() {
-    let bench = Bench::new();
+    let bench = ToolFixture::new();
     let work = async {
         for _ in 0..1000 {
             let found = bench.call("find", json!({"pattern": "**/*.txt"})).await;
-            assert!(!said(&found).0.contains("secret.txt"), "{found:?}");
+            assert!(!only_text(&found).0.contains("secret.txt"), "{found:?}");
             let found = bench.call("grep", json!({"pattern": "secret$"})).await;
-            assert_eq!(said(&found), ("(no matches)", false));
+            assert_eq!(only_text(&found), ("(no matches)", false));
             let listed = bench.call("ls", json!({"path": "real"})).await;
-            assert!(!said(&listed).0.contains("secret.txt"), "{listed:?}");
+            assert!(!only_text(&listed).0.contains("secret.txt"), "{listed:?}");
         }
     };
     bench.while_swapped(("harmless.txt", "a secret of ours"), work).await;

@@ -17,12 +17,12 @@ use flate2::{Compression, write::GzEncoder};
 use homard_agent::{
     Ambient,
     task::spawn,
-    tool::{Lender, Origin, Progress, Tool, ToolCx, ToolResult, Variables},
+    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult, Variables},
 };
 use homard_proto::{AgentId, CallId, RunId, message::Block};
 use homard_tools::{
     WebFetch, WebFetchSettings, WebSearch, WebSearchSettings,
-    egress::{Bounds, SystemNames},
+    egress::{EgressLimits, SystemResolver},
     search::{Brave, SearchProvider, Searxng},
 };
 use serde_json::{Value, json};
@@ -40,10 +40,10 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
     // The clock is paused, so that times are deterministic.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     let told = runtime.block_on(async {
-        let site = Site::open(folder).await;
+        let site = TestSite::open(folder).await;
         let arguments = fs::read_to_string(call).unwrap().replace("$SITE", &site.url);
         let result = tool_named(tool, &site.url).call(context(), serde_json::from_str(&arguments).unwrap()).await;
-        site.told(&result)
+        site.format_result(&result)
     });
     let expected: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
     let told = Value::Object(
@@ -54,7 +54,7 @@ fn case(call: &Path) -> datatest_stable::Result<()> {
 }
 
 fn tool_named(name: &str, site: &str) -> Box<dyn Tool> {
-    let names = Arc::new(SystemNames);
+    let names = Arc::new(SystemResolver);
     let ambient = Ambient::fixed(1_800_000_000_000);
     let search = |provider| {
         Box::new(WebSearch::new(WebSearchSettings::default(), provider, names.clone(), ambient.clone()))
@@ -65,7 +65,7 @@ fn tool_named(name: &str, site: &str) -> Box<dyn Tool> {
     match name {
         "web_fetch" => {
             let allow = vec!["127.0.0.1".parse().unwrap()];
-            let bounds = Bounds { allow, bytes: 200_000, ..Bounds::default() };
+            let bounds = EgressLimits { allow, bytes: 200_000, ..EgressLimits::default() };
             let settings =
                 WebFetchSettings { bounds, max_chars: 2_000, max_chars_cap: 3_000, ..WebFetchSettings::default() };
             Box::new(WebFetch::new(settings, names, ambient))
@@ -84,21 +84,21 @@ fn context() -> ToolCx {
         workdir: "/nowhere".into(),
         sandbox: None,
         cancel: CancellationToken::new(),
-        progress: Progress::silent(),
+        progress: ProgressSender::silent(),
         slot: Lender::default(),
         variables: Variables::default(),
-        origin: Origin::default(),
+        origin: RunOrigin::default(),
         hub: None,
     }
 }
 
 /// A local server.
-struct Site {
+struct TestSite {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Site {
+impl TestSite {
     async fn open(folder: &Path) -> Self {
         let answers = fs::read_to_string(folder.join("site.json")).unwrap_or_else(|_| "{}".to_owned());
         let answers: BTreeMap<String, Value> = serde_json::from_str(&answers).unwrap();
@@ -128,7 +128,7 @@ impl Site {
     }
 
     /// Formats a result as in `result.json`.
-    fn told(&self, result: &ToolResult) -> serde_json::Map<String, Value> {
+    fn format_result(&self, result: &ToolResult) -> serde_json::Map<String, Value> {
         let [Block::Text(text)] = result.content.as_slice() else { panic!("not one text: {result:?}") };
         let mut told = json!({"text": text.text.lines().collect::<Vec<_>>()});
         if result.is_error {

@@ -9,9 +9,9 @@ use std::{
 use tracing::warn;
 
 use crate::{
-    Body, LoadGate, LoadRule, LoadRules, Page,
-    file::{self, Place, Stamp},
-    text::Text,
+    LoadGate, LoadRule, LoadRules, PageBody, PromptPage,
+    file::{self, FileState, WorkspaceFile},
+    text::FileText,
 };
 
 /// Files that every workspace has; a prompt mentions it if one is missing.
@@ -19,16 +19,16 @@ pub(crate) const STANDARD: [&str; 6] = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDE
 
 /// Guide through the first conversation. The agent deletes it afterwards, so it does not count as missing: OpenClaw
 /// 2026.2.9 marks it as missing in every prompt from then on, newer versions do not.
-pub(crate) const GUIDE: &str = "BOOTSTRAP.md";
+pub(crate) const BOOTSTRAP_GUIDE: &str = "BOOTSTRAP.md";
 
 /// The agent's memory file, in either spelling. On a case-insensitive file system they are one file.
 const MEMORY: [&str; 2] = ["MEMORY.md", "memory.md"];
 
 /// Minimum space for a file in characters; with less, it is only mentioned.
-const LEAST: usize = 200;
+const MIN_SHARE: usize = 200;
 
 /// Maximum number of files in a reader's cache.
-const KEPT: usize = 256;
+const MAX_CACHED: usize = 256;
 
 /// Audience of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Audience {
     /// Returns the file names, in order.
     fn names(self) -> &'static [&'static [&'static str]] {
         match self {
-            Self::Main => &[&STANDARD, &[GUIDE], &MEMORY],
+            Self::Main => &[&STANDARD, &[BOOTSTRAP_GUIDE], &MEMORY],
             Self::Subagent => &[&["AGENTS.md", "TOOLS.md"]],
             Self::NonOwner => &[&["AGENTS.md", "SOUL.md", "IDENTITY.md"]],
         }
@@ -62,14 +62,14 @@ impl Audience {
 
 /// Maximum number of characters of the files in a prompt. Truncation notes are added on top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Per file.
+pub struct BootstrapLimits {
+    /// Characters per file.
     pub per_file: usize,
-    /// In total; earlier files in the order take precedence.
+    /// Characters of all files together; earlier files in the order take precedence.
     pub total: usize,
 }
 
-impl Default for Limits {
+impl Default for BootstrapLimits {
     fn default() -> Self {
         Self { per_file: 20_000, total: 60_000 }
     }
@@ -77,20 +77,20 @@ impl Default for Limits {
 
 /// Reads the files, and caches unchanged ones.
 #[derive(Debug, Default)]
-pub struct Reader {
-    kept: Mutex<HashMap<PathBuf, Kept>>,
+pub struct BootstrapReader {
+    kept: Mutex<HashMap<PathBuf, CachedFile>>,
     /// Decides what may be read; `None` allows everything.
     gate: Option<Arc<dyn LoadGate>>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    stamp: Stamp,
+struct CachedFile {
+    stamp: FileState,
     limit: usize,
-    text: Arc<Text>,
+    text: Arc<FileText>,
 }
 
-impl Reader {
+impl BootstrapReader {
     /// Creates a reader that reads only what a gate allows.
     pub fn with_gate(gate: Arc<dyn LoadGate>) -> Self {
         Self { gate: Some(gate), ..Self::default() }
@@ -98,24 +98,30 @@ impl Reader {
 
     /// Returns what may be loaded of a path. Only [`LoadGate::hold`] guarantees it while a file is read.
     pub fn rule(&self, path: &Path) -> LoadRule {
-        self.held(|rule| rule(path)).unwrap_or(LoadRule::Nothing)
+        self.with_rules(|rule| rule(path)).unwrap_or(LoadRule::Nothing)
     }
 
     /// Returns the bootstrap files for a prompt, in order. Never fails: a problem with a file becomes its page. Blank
     /// files are omitted, and so are those that a running command may have created.
-    pub fn pages(&self, dir: &Path, audience: Audience, limits: &Limits) -> Vec<Page> {
-        self.held(|rule| self.allowed_pages(dir, audience, limits, rule)).unwrap_or_default()
+    pub fn pages(&self, dir: &Path, audience: Audience, limits: &BootstrapLimits) -> Vec<PromptPage> {
+        self.with_rules(|rule| self.allowed_pages(dir, audience, limits, rule)).unwrap_or_default()
     }
 
     /// Calls `load` with the rules of the gate, which hold until it returns. `None` if the gate did not call it.
-    pub fn held<T>(&self, mut load: impl FnMut(&LoadRules<'_>) -> T) -> Option<T> {
+    pub fn with_rules<T>(&self, mut load: impl FnMut(&LoadRules<'_>) -> T) -> Option<T> {
         let Some(gate) = &self.gate else { return Some(load(&|_| LoadRule::File)) };
         let mut loaded = None;
         gate.hold(&mut |rule| loaded = Some(load(rule)));
         loaded
     }
 
-    fn allowed_pages(&self, dir: &Path, audience: Audience, limits: &Limits, rule: &LoadRules<'_>) -> Vec<Page> {
+    fn allowed_pages(
+        &self,
+        dir: &Path,
+        audience: Audience,
+        limits: &BootstrapLimits,
+        rule: &LoadRules<'_>,
+    ) -> Vec<PromptPage> {
         let mut seen = HashSet::new();
         let mut left = limits.total;
         let mut pages = Vec::new();
@@ -124,10 +130,10 @@ impl Reader {
             let path = dir.join(name);
             let allowed = rule(&path);
             if let LoadRule::Text(text) = &allowed {
-                let text = Text::new(text.trim_end(), limits.per_file);
+                let text = FileText::new(text.trim_end(), limits.per_file);
                 if text.chars() > 0 {
                     let body = share(&text, name, limits.per_file, &mut left);
-                    pages.push(Page { name: name.into(), path, body, chars: text.chars() });
+                    pages.push(PromptPage { name: name.into(), path, body, chars: text.chars() });
                 }
                 continue;
             }
@@ -144,18 +150,18 @@ impl Reader {
                     Ok(text) => (share(&text, name, limits.per_file, &mut left), text.chars()),
                     Err(why) => (unusable(&path, why), 0),
                 },
-                Ok(None) if STANDARD.contains(&name) => (Body::Missing, 0),
+                Ok(None) if STANDARD.contains(&name) => (PageBody::Missing, 0),
                 Ok(None) => continue,
                 Err(why) => (unusable(&path, why), 0),
             };
-            pages.push(Page { name: name.into(), path, body, chars });
+            pages.push(PromptPage { name: name.into(), path, body, chars });
         }
         pages
     }
 
     /// Returns a workspace file, truncated to `limit`; `None` if it does not exist, an error if it cannot be used.
     pub fn file(&self, dir: &Path, name: &'static str, limit: usize) -> Result<Option<String>, String> {
-        self.held(|rule| self.allowed_file(dir, name, limit, &rule(&dir.join(name)))).unwrap_or(Ok(None))
+        self.with_rules(|rule| self.allowed_file(dir, name, limit, &rule(&dir.join(name)))).unwrap_or(Ok(None))
     }
 
     fn allowed_file(
@@ -166,19 +172,19 @@ impl Reader {
         allowed: &LoadRule,
     ) -> Result<Option<String>, String> {
         let text = if let LoadRule::Text(text) = allowed {
-            Arc::new(Text::new(text.trim_end(), limit))
+            Arc::new(FileText::new(text.trim_end(), limit))
         } else {
             let Some(root) = file::root(dir)? else { return Ok(None) };
             let Some(place) = find(&root, name, allowed)? else { return Ok(None) };
             self.read(&place, &dir.join(name), limit)?
         };
         match text.fit(name, limit).0 {
-            Body::Whole(text) | Body::Cut(text) => Ok(Some(text)),
-            Body::Missing | Body::Unusable(_) => Ok(None),
+            PageBody::Whole(text) | PageBody::Cut(text) => Ok(Some(text)),
+            PageBody::Missing | PageBody::Unusable(_) => Ok(None),
         }
     }
 
-    fn read(&self, place: &Place, path: &Path, limit: usize) -> Result<Arc<Text>, String> {
+    fn read(&self, place: &WorkspaceFile, path: &Path, limit: usize) -> Result<Arc<FileText>, String> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = kept().get(path)
             && (known.stamp, known.limit) == (place.stamp, limit)
@@ -191,17 +197,17 @@ impl Reader {
         }
         let text = Arc::new(text);
         let mut kept = kept();
-        // More files than are ever active: start over; only a little time is lost.
-        if kept.len() >= KEPT {
+        // The limit is higher than the number of files in use, so this is rare. Cleared files are read again.
+        if kept.len() >= MAX_CACHED {
             kept.clear();
         }
-        kept.insert(path.to_owned(), Kept { stamp, limit, text: text.clone() });
+        kept.insert(path.to_owned(), CachedFile { stamp, limit, text: text.clone() });
         Ok(text)
     }
 }
 
 /// Finds the file that may be loaded for a name.
-fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<Place>, String> {
+fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<WorkspaceFile>, String> {
     match allowed {
         LoadRule::File => file::find(root, name),
         LoadRule::Target(target) => file::find(root, target),
@@ -210,9 +216,9 @@ fn find(root: &Path, name: &str, allowed: &LoadRule) -> Result<Option<Place>, St
 }
 
 /// Gives a file its share of the remaining space.
-fn share(text: &Text, name: &str, per_file: usize, left: &mut usize) -> Body {
+fn share(text: &FileText, name: &str, per_file: usize, left: &mut usize) -> PageBody {
     let wanted = text.chars().min(per_file);
-    if *left < wanted && *left < LEAST {
+    if *left < wanted && *left < MIN_SHARE {
         return text.note(name);
     }
     let (body, taken) = text.fit(name, per_file.min(*left));
@@ -221,14 +227,16 @@ fn share(text: &Text, name: &str, per_file: usize, left: &mut usize) -> Body {
 }
 
 /// Builds the page of an additional text for a prompt. It gets no more space than a file would.
-pub fn page(name: String, path: PathBuf, content: Option<&str>, limits: &Limits) -> Page {
-    let Some(content) = content else { return Page { name: name.into(), path, body: Body::Missing, chars: 0 } };
-    let text = Text::new(content, limits.per_file);
+pub fn page(name: String, path: PathBuf, content: Option<&str>, limits: &BootstrapLimits) -> PromptPage {
+    let Some(content) = content else {
+        return PromptPage { name: name.into(), path, body: PageBody::Missing, chars: 0 };
+    };
+    let text = FileText::new(content, limits.per_file);
     let (body, chars) = (text.fit(&name, limits.per_file).0, text.chars());
-    Page { name: name.into(), path, body, chars }
+    PromptPage { name: name.into(), path, body, chars }
 }
 
-fn unusable(path: &Path, why: String) -> Body {
+fn unusable(path: &Path, why: String) -> PageBody {
     warn!(path = %path.display(), why, "workspace file left out of the prompt");
-    Body::Unusable(why)
+    PageBody::Unusable(why)
 }

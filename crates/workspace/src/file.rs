@@ -9,32 +9,32 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, open, openat};
 
-use crate::text::{self, Text};
+use crate::text::{self, FileText};
 
 /// Maximum size of a file that is read completely, so that its characters can be counted.
-const COUNTED: u64 = 1024 * 1024;
+const MAX_COUNTED_BYTES: u64 = 1024 * 1024;
 
 /// Maximum number of bytes of a character.
-const WIDEST: u64 = 4;
+const MAX_CHAR_BYTES: u64 = 4;
 
 /// Number of additional bytes read at the end of a large file, for trailing whitespace that is trimmed.
-const BLANKS: u64 = 1024;
+const TRAILING_BYTES: u64 = 1024;
 
 /// A regular file inside a workspace.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WorkspaceFile {
     root: PathBuf,
     /// Path from the root, with symlinks resolved.
     inside: PathBuf,
     /// State of the file when it was found.
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: FileState,
 }
 
 /// Identifies a state of a file. Includes the change time (ctime): a file that may no longer be read, or whose old
 /// modification time was restored, differs. Two changes within one clock tick that keep the length look alike; that is
 /// rare enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileState {
     /// Device and inode number.
     pub(crate) identity: (u64, u64),
     written: (i64, i64),
@@ -42,7 +42,7 @@ pub(crate) struct Stamp {
     bytes: u64,
 }
 
-impl Stamp {
+impl FileState {
     fn of(found: &Metadata) -> Self {
         Self {
             identity: (found.dev(), found.ino()),
@@ -63,7 +63,7 @@ pub(crate) fn root(dir: &Path) -> Result<Option<PathBuf>, String> {
 }
 
 /// Finds a file below the [`root`] of a workspace: `None` if it does not exist, or why it cannot be used.
-pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<Place>, String> {
+pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<WorkspaceFile>, String> {
     let name = name.as_ref();
     let path = root.join(name);
     let found = match path.symlink_metadata() {
@@ -74,51 +74,51 @@ pub(crate) fn find(root: &Path, name: impl AsRef<Path>) -> Result<Option<Place>,
     let root = root.to_owned();
     if !found.is_symlink() && name.components().count() == 1 {
         // No path component can lead elsewhere. This runs for every file in every run, so the second lookup is skipped.
-        refuse_others(&found)?;
-        return Ok(Some(Place { root, inside: name.into(), stamp: Stamp::of(&found) }));
+        require_regular(&found)?;
+        return Ok(Some(WorkspaceFile { root, inside: name.into(), stamp: FileState::of(&found) }));
     }
     let real = match path.canonicalize() {
         Ok(real) => real,
         Err(reason) if is_missing(&reason) => {
-            return Err("it is a link to nothing; remove it or put a file in its place".to_owned());
+            return Err("broken symbolic link; remove it or replace it with a file".to_owned());
         }
         Err(reason) => return Err(cannot(&reason)),
     };
     let Ok(inside) = real.strip_prefix(&root).map(Path::to_owned) else {
-        return Err(format!("it is a link to {}, outside the workspace; put a copy in its place", real.display()));
+        return Err(format!("symbolic link to {}, outside the workspace; replace it with a copy", real.display()));
     };
     let found = fs::metadata(&real).map_err(|reason| cannot(&reason))?;
-    refuse_others(&found)?;
-    Ok(Some(Place { root, inside, stamp: Stamp::of(&found) }))
+    require_regular(&found)?;
+    Ok(Some(WorkspaceFile { root, inside, stamp: FileState::of(&found) }))
 }
 
 /// Reads as much of a file as the limit can show; also returns the state of the file that was read.
-pub(crate) fn read(place: &Place, limit: usize) -> Result<(Stamp, Text), String> {
+pub(crate) fn read(place: &WorkspaceFile, limit: usize) -> Result<(FileState, FileText), String> {
     let mut file = place.open().map_err(|reason| cannot(&reason))?;
     // Checked again: the file may have been replaced.
     let found = file.metadata().map_err(|reason| cannot(&reason))?;
-    refuse_others(&found)?;
-    let bytes = |chars: usize| WIDEST.saturating_mul(chars as u64);
-    let whole = COUNTED.max(bytes(limit));
+    require_regular(&found)?;
+    let bytes = |chars: usize| MAX_CHAR_BYTES.saturating_mul(chars as u64);
+    let whole = MAX_COUNTED_BYTES.max(bytes(limit));
     let text = if found.len() <= whole {
         let all = next(&mut file, whole)?;
         let text = String::from_utf8_lossy(&all);
-        Text::new(unmarked(&text).trim_end(), limit)
+        FileText::new(strip_bom(&text).trim_end(), limit)
     } else {
-        let head = next(&mut file, bytes(text::head_room(limit)) + WIDEST)?;
-        let tail_bytes = bytes(text::tail_room(limit)) + BLANKS;
+        let head = next(&mut file, bytes(text::head_chars(limit)) + MAX_CHAR_BYTES)?;
+        let tail_bytes = bytes(text::tail_chars(limit)) + TRAILING_BYTES;
         file.seek(SeekFrom::Start(found.len().saturating_sub(tail_bytes))).map_err(|reason| cannot(&reason))?;
         let tail = next(&mut file, tail_bytes)?;
         // The first bytes may be the remainder of a character.
         let rest = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
         let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail[rest..]));
         let length = usize::try_from(found.len()).unwrap_or(usize::MAX);
-        Text::ends(unmarked(&head), tail.trim_end(), length, limit)
+        FileText::ends(strip_bom(&head), tail.trim_end(), length, limit)
     };
-    Ok((Stamp::of(&found), text))
+    Ok((FileState::of(&found), text))
 }
 
-impl Place {
+impl WorkspaceFile {
     /// Opens the file, folder by folder and without following symlinks: the path had none, so a symlink now was planted
     /// to lead outside. Does not block if the file has become a pipe.
     fn open(&self) -> io::Result<File> {
@@ -138,13 +138,13 @@ fn next(file: &mut File, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes).map_err(|reason| cannot(&reason))?;
     match bytes.contains(&0) {
-        true => Err("it is not text; save it as UTF-8 text".to_owned()),
+        true => Err("not text; save it as UTF-8 text".to_owned()),
         false => Ok(bytes),
     }
 }
 
 /// Strips the byte order mark that some editors write.
-fn unmarked(text: &str) -> &str {
+fn strip_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
@@ -152,7 +152,7 @@ fn is_missing(reason: &io::Error) -> bool {
     reason.kind() == ErrorKind::NotFound
 }
 
-fn refuse_others(found: &Metadata) -> Result<(), String> {
+fn require_regular(found: &Metadata) -> Result<(), String> {
     let kind = found.file_type();
     let what = match kind {
         _ if kind.is_file() => return Ok(()),
@@ -161,14 +161,14 @@ fn refuse_others(found: &Metadata) -> Result<(), String> {
         _ if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    Err(format!("it is {what}, not a file; put a text file in its place"))
+    Err(format!("{what}, not a file; replace it with a text file"))
 }
 
 fn cannot(reason: &io::Error) -> String {
     if reason.kind() == ErrorKind::PermissionDenied {
-        return "it may not be read; give the user that Homard runs as the right to read it".to_owned();
+        return "permission denied; give the user that Homard runs as read permission".to_owned();
     }
-    format!("it cannot be read: {reason}")
+    format!("cannot be read: {reason}")
 }
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     /// Reads a file, with `swap` called between finding and opening it.
-    fn read_after(swap: impl FnOnce(&Path)) -> Result<Text, String> {
+    fn read_after(swap: impl FnOnce(&Path)) -> Result<FileText, String> {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(dir.path().join("docs")).unwrap();
         fs::write(dir.path().join("docs/a.md"), "mine").unwrap();
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_when_nothing_happens() {
-        assert_eq!(read_after(|_| {}), Ok(Text::Whole { text: "mine".to_owned(), chars: 4 }));
+        assert_eq!(read_after(|_| {}), Ok(FileText::Whole { text: "mine".to_owned(), chars: 4 }));
     }
 
     #[test]
@@ -215,6 +215,6 @@ mod tests {
             fs::remove_file(dir.join("docs/a.md")).unwrap();
             assert!(Command::new("mkfifo").arg(dir.join("docs/a.md")).status().unwrap().success());
         });
-        assert_eq!(pipe, Err("it is a pipe, not a file; put a text file in its place".to_owned()));
+        assert_eq!(pipe, Err("a pipe, not a file; replace it with a text file".to_owned()));
     }
 }

@@ -1,14 +1,14 @@
 //! Identity of an agent: the machine-readable lines of IDENTITY.md.
 
-use crate::{Body, Page};
+use crate::{PageBody, PromptPage};
 
 /// Maximum number of characters of a value; it becomes part of prompts. An avatar may contain a whole image and is part
 /// of none.
-const LONGEST: usize = 200;
+const MAX_VALUE_CHARS: usize = 200;
 
 /// Identity of an agent; unset values are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct AgentPersona {
     /// Name.
     pub name: Option<String>,
     /// Emoji that it signs with.
@@ -23,18 +23,18 @@ pub struct Identity {
     pub avatar: Option<String>,
 }
 
-impl Identity {
+impl AgentPersona {
     /// Parses lines such as `- **Name:** Ada` or `Name: Ada`; the last one counts. Other lines are for people.
     pub fn parse(text: &str) -> Self {
         let mut identity = Self::default();
         for line in text.lines() {
             let Some((label, value)) = line.split_once(':') else { continue };
-            let label = label.trim_matches(|c: char| is_ornament(c) || matches!(c, '-' | '+')).to_ascii_lowercase();
-            let value = value.trim_matches(is_ornament);
+            let label = label.trim_matches(|c: char| is_decoration(c) || matches!(c, '-' | '+')).to_ascii_lowercase();
+            let value = value.trim_matches(is_decoration);
             if value.is_empty() || is_placeholder(value) {
                 continue;
             }
-            let short = || Some(value.chars().take(LONGEST).collect());
+            let short = || Some(value.chars().take(MAX_VALUE_CHARS).collect());
             match label.as_str() {
                 "name" => identity.name = short(),
                 "emoji" => identity.emoji = short(),
@@ -49,17 +49,17 @@ impl Identity {
     }
 
     /// Returns the identity from the pages of a prompt.
-    pub fn of(pages: &[Page]) -> Self {
+    pub fn of(pages: &[PromptPage]) -> Self {
         let page = pages.iter().find(|page| page.name == "IDENTITY.md");
         match page.map(|page| &page.body) {
-            Some(Body::Whole(text) | Body::Cut(text)) => Self::parse(text),
-            Some(Body::Missing | Body::Unusable(_)) | None => Self::default(),
+            Some(PageBody::Whole(text) | PageBody::Cut(text)) => Self::parse(text),
+            Some(PageBody::Missing | PageBody::Unusable(_)) | None => Self::default(),
         }
     }
 }
 
 /// True for what Markdown puts around words: whitespace and emphasis.
-fn is_ornament(c: char) -> bool {
+fn is_decoration(c: char) -> bool {
     c.is_whitespace() || matches!(c, '*' | '_')
 }
 
@@ -83,7 +83,7 @@ mod tests {
     fn both_spellings_of_a_line_are_read() {
         let text = "# Me\r\n- **Name:** Ada\r\n* **Emoji**: 🦞\n  Creature: a lobster: small\n- VIBE: _calm_\n\
                     __Theme:__ sea\n+ avatar: https://example.org/a_.png\nMy name is: Bob\nName:\n";
-        let identity = Identity {
+        let identity = AgentPersona {
             name: some("Ada"),
             emoji: some("🦞"),
             creature: some("a lobster: small"),
@@ -91,34 +91,37 @@ mod tests {
             theme: some("sea"),
             avatar: some("https://example.org/a_.png"),
         };
-        assert_eq!(Identity::parse(text), identity);
+        assert_eq!(AgentPersona::parse(text), identity);
     }
 
     #[test]
     fn hints_of_a_template_are_no_values() {
         let text = "- **Name:** _(pick one)_\n- **Emoji:** *(yours)*\n- **Vibe:** ____\n- **Theme:** (any)\n\
                     - **Creature:**\n  _(robot?)_\n";
-        assert_eq!(Identity::parse(text), Identity::default());
+        assert_eq!(AgentPersona::parse(text), AgentPersona::default());
     }
 
     #[test]
     fn parentheses_alone_make_no_hint() {
-        let identity = Identity::parse("Name: Ada (the first)\nEmoji: (^_^)\n");
-        assert_eq!(identity, Identity { name: some("Ada (the first)"), emoji: some("(^_^)"), ..Identity::default() });
+        let identity = AgentPersona::parse("Name: Ada (the first)\nEmoji: (^_^)\n");
+        assert_eq!(
+            identity,
+            AgentPersona { name: some("Ada (the first)"), emoji: some("(^_^)"), ..AgentPersona::default() }
+        );
     }
 
     #[test]
     fn the_last_line_counts_and_a_hint_does_not_undo_it() {
-        let identity = Identity::parse("Name: Ada\nName: Bea\nName: (your name)\n");
-        assert_eq!(identity, Identity { name: some("Bea"), ..Identity::default() });
+        let identity = AgentPersona::parse("Name: Ada\nName: Bea\nName: (your name)\n");
+        assert_eq!(identity, AgentPersona { name: some("Bea"), ..AgentPersona::default() });
     }
 
     #[test]
     fn a_name_has_a_limit_and_a_picture_has_none() {
-        let long = "ä".repeat(3 * LONGEST);
-        let identity = Identity::parse(&format!("Name: {long}\nAvatar: {long}"));
-        let name = Some("ä".repeat(LONGEST));
-        assert_eq!(identity, Identity { name, avatar: Some(long), ..Identity::default() });
+        let long = "ä".repeat(3 * MAX_VALUE_CHARS);
+        let identity = AgentPersona::parse(&format!("Name: {long}\nAvatar: {long}"));
+        let name = Some("ä".repeat(MAX_VALUE_CHARS));
+        assert_eq!(identity, AgentPersona { name, avatar: Some(long), ..AgentPersona::default() });
     }
 
     proptest! {
@@ -126,7 +129,7 @@ mod tests {
         fn a_plain_value_is_found_in_any_text(
             before in "(\\PC|\n){0,60}", name in "[a-zA-Zäöü🦞]([a-zA-Z äöü🦞]{0,20}[a-zA-Zäöü🦞])?",
         ) {
-            let identity = Identity::parse(&format!("{before}\n- **Name:** {name}\n"));
+            let identity = AgentPersona::parse(&format!("{before}\n- **Name:** {name}\n"));
             prop_assert_eq!(identity.name, Some(name));
         }
     }

@@ -15,8 +15,8 @@ mod text;
 pub mod identity;
 pub mod starter;
 
-pub use bootstrap::{Audience, Limits, Reader, page as page_of};
-pub use identity::Identity;
+pub use bootstrap::{Audience, BootstrapLimits, BootstrapReader, page as page_of};
+pub use identity::AgentPersona;
 pub use load::{LoadGate, LoadRule, LoadRules};
-pub use page::{Body, Page};
-pub use starter::{Error, Made, Problem, Starter, make};
+pub use page::{PageBody, PromptPage};
+pub use starter::{CreatedWorkspace, Error, Starter, StarterProblem, create};

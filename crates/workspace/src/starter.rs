@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::bootstrap::GUIDE;
+use crate::bootstrap::BOOTSTRAP_GUIDE;
 
 /// Initial content of the files that every workspace has.
 const FILES: [(&str, &str); 6] = [
@@ -29,40 +29,40 @@ pub enum Starter {
     /// The starter files that do not exist yet.
     Files,
     /// Only the folder.
-    Nothing,
+    FolderOnly,
 }
 
 /// Result of creating a workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct CreatedWorkspace {
     /// Files that were written.
     pub written: Vec<&'static str>,
     /// Files that could not be written. The agent works without them.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StarterProblem>,
 }
 
 /// A starter file that could not be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct StarterProblem {
     /// Path of the file.
     pub path: PathBuf,
     /// What is wrong, in plain words.
-    pub what: String,
+    pub message: String,
 }
 
 /// Why a workspace could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The path is relative: it would depend on the current directory, and could be in an unrelated project.
-    #[error("workspace {path:?} must be a full path, such as /home/me/workspace")]
+    #[error("workspace {path:?} must be an absolute path, such as /home/me/workspace")]
     Relative {
         /// The path as given.
         path: PathBuf,
     },
     /// Something else exists in its place, or in the place of a parent folder.
     #[error(
-        "workspace {path} cannot be made: {} is a file or a broken link, not a folder; move it away, or set another \
-         workspace in the config",
+        "workspace {path} cannot be created: {} is a file or a broken link, not a directory; move it away, or set \
+         another workspace in the config",
         obstacle.display(), path = path.display()
     )]
     Blocked {
@@ -73,8 +73,8 @@ pub enum Error {
     },
     /// The operating system refused.
     #[error(
-        "workspace {path} cannot be made in {}: {source}; make the folder yourself, or set another workspace in the \
-         config",
+        "workspace {path} cannot be created in {}: {source}; create the folder yourself, or set another workspace in \
+         the config",
         parent.display(), path = path.display()
     )]
     Refused {
@@ -88,7 +88,7 @@ pub enum Error {
 }
 
 /// Creates a workspace, or completes it. Existing files are never changed, so it can be called before every run.
-pub fn make(dir: &Path, starter: Starter) -> Result<Made, Error> {
+pub fn create(dir: &Path, starter: Starter) -> Result<CreatedWorkspace, Error> {
     if !dir.is_absolute() {
         return Err(Error::Relative { path: dir.to_owned() });
     }
@@ -96,7 +96,7 @@ pub fn make(dir: &Path, starter: Starter) -> Result<Made, Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|source| explain(dir, source))?;
     match starter {
         Starter::Files => Ok(complete(dir)),
-        Starter::Nothing => Ok(Made::default()),
+        Starter::FolderOnly => Ok(CreatedWorkspace::default()),
     }
 }
 
@@ -109,26 +109,26 @@ fn explain(dir: &Path, source: io::Error) -> Error {
     }
 }
 
-fn complete(dir: &Path) -> Made {
+fn complete(dir: &Path) -> CreatedWorkspace {
     let is_absent = |name| dir.join(name).symlink_metadata().is_err_and(|reason| reason.kind() == ErrorKind::NotFound);
     let is_new = FILES.iter().all(|(name, _)| is_absent(name));
     // The guide is written first: if the process is killed midway, the next call either finds a new workspace or the
     // guide exists.
-    let guide = is_new.then_some((GUIDE, include_str!("../starter/BOOTSTRAP.md")));
-    let mut made = Made::default();
+    let guide = is_new.then_some((BOOTSTRAP_GUIDE, include_str!("../starter/BOOTSTRAP.md")));
+    let mut made = CreatedWorkspace::default();
     for (name, text) in guide.into_iter().chain(FILES) {
         let path = dir.join(name);
         match write(&path, text) {
             Ok(()) => made.written.push(name),
             Err(reason) if reason.kind() == ErrorKind::AlreadyExists => {}
-            Err(reason) => made.problems.push(Problem { path, what: format!("it cannot be written: {reason}") }),
+            Err(reason) => made.problems.push(StarterProblem { path, message: format!("cannot be written: {reason}") }),
         }
     }
     made
 }
 
-/// Writes a file that does not exist, not even as a dangling symlink. All or nothing: an existing file is never
-/// completed.
+/// Creates a file. Fails if the path exists, even as a dangling symlink. If writing fails, the file is removed, because
+/// an existing file would not be completed later.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes()).or_else(|reason| fs::remove_file(path).and(Err(reason)))

@@ -1,10 +1,10 @@
 //! Truncates the text of a file to the space in a prompt. Counts are characters, never bytes.
 
-use crate::Body;
+use crate::PageBody;
 
-/// Text of a file, as much as its limit can ever show.
+/// Text of a file, or its beginning and end if the text exceeds the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Text {
+pub(crate) enum FileText {
     /// All of it.
     Whole {
         text: String,
@@ -24,24 +24,24 @@ pub(crate) enum Text {
     },
 }
 
-impl Text {
+impl FileText {
     /// Creates a text that was read completely.
     pub(crate) fn new(text: &str, limit: usize) -> Self {
         let chars = text.chars().count();
         if chars <= limit {
             return Self::Whole { text: text.to_owned(), chars };
         }
-        let (head, tail) = (first(text, head_room(limit)).to_owned(), last(text, tail_room(limit)).to_owned());
+        let (head, tail) = (first(text, head_chars(limit)).to_owned(), last(text, tail_chars(limit)).to_owned());
         Self::Ends { head, tail, chars, is_counted: true }
     }
 
     /// Creates a text of which only the ends were read, and the bytes counted.
     pub(crate) fn ends(head: &str, tail: &str, bytes: usize, limit: usize) -> Self {
-        let (head, tail) = (first(head, head_room(limit)).to_owned(), last(tail, tail_room(limit)).to_owned());
+        let (head, tail) = (first(head, head_chars(limit)).to_owned(), last(tail, tail_chars(limit)).to_owned());
         Self::Ends { head, tail, chars: bytes, is_counted: false }
     }
 
-    /// Returns the number of characters of the whole text.
+    /// Returns the number of characters of the whole text, or of bytes if the characters were not counted.
     pub(crate) fn chars(&self) -> usize {
         match self {
             Self::Whole { chars, .. } | Self::Ends { chars, .. } => *chars,
@@ -50,25 +50,25 @@ impl Text {
 
     /// Returns what is shown within this space, and how much of it the text's own characters take. The truncation note
     /// is added on top, so that the kept part does not depend on its wording.
-    pub(crate) fn fit(&self, name: &str, room: usize) -> (Body, usize) {
+    pub(crate) fn fit(&self, name: &str, room: usize) -> (PageBody, usize) {
         let (head, tail) = match self {
-            Self::Whole { text, chars } if *chars <= room => return (Body::Whole(text.clone()), *chars),
+            Self::Whole { text, chars } if *chars <= room => return (PageBody::Whole(text.clone()), *chars),
             Self::Whole { text, .. } => (text, text),
             Self::Ends { head, tail, .. } => (head, tail),
         };
-        let (head, tail) = (first(head, head_room(room)), last(tail, tail_room(room)));
+        let (head, tail) = (first(head, head_chars(room)), last(tail, tail_chars(room)));
         let (begins, ends) = (head.chars().count(), tail.chars().count());
         let mark = format!(
             "[… the middle of {name} is left out: here are {begins} + {ends} of {}; read the file for the rest …]",
             self.length()
         );
-        (Body::Cut(format!("{head}\n\n{mark}\n\n{tail}")), begins + ends)
+        (PageBody::Cut(format!("{head}\n\n{mark}\n\n{tail}")), begins + ends)
     }
 
-    /// Returns the note for a file without any space.
-    pub(crate) fn note(&self, name: &str) -> Body {
-        Body::Cut(format!(
-            "[… {name} is left out, the files before it took the room: {}; read the file …]",
+    /// Returns the note that replaces a file for which no space is left.
+    pub(crate) fn note(&self, name: &str) -> PageBody {
+        PageBody::Cut(format!(
+            "[… {name} is left out, earlier files used up the space: {}; read the file …]",
             self.length()
         ))
     }
@@ -80,12 +80,12 @@ impl Text {
 }
 
 /// Returns how many characters of a truncated text come from its beginning: 70 %.
-pub(crate) fn head_room(limit: usize) -> usize {
+pub(crate) fn head_chars(limit: usize) -> usize {
     tenths(limit, 7)
 }
 
 /// Returns how many characters of a truncated text come from its end: 20 %.
-pub(crate) fn tail_room(limit: usize) -> usize {
+pub(crate) fn tail_chars(limit: usize) -> usize {
     tenths(limit, 2)
 }
 
@@ -109,24 +109,24 @@ mod tests {
 
     use super::*;
 
-    fn cut(body: Body) -> String {
-        let Body::Cut(text) = body else { panic!("not cut: {body:?}") };
+    fn cut(body: PageBody) -> String {
+        let PageBody::Cut(text) = body else { panic!("not cut: {body:?}") };
         text
     }
 
     #[test]
     fn a_cut_keeps_seven_tenths_and_two_tenths_of_the_limit() {
-        let text = Text::new("0123456789abcdefghijklm", 19);
+        let text = FileText::new("0123456789abcdefghijklm", 19);
         let shown = "0123456789abc\n\n[… the middle of USER.md is left out: here are 13 + 3 of 23 characters; read the \
                      file for the rest …]\n\nklm";
-        assert_eq!(text.fit("USER.md", 19), (Body::Cut(shown.to_owned()), 16));
+        assert_eq!(text.fit("USER.md", 19), (PageBody::Cut(shown.to_owned()), 16));
         // Reducing the space later has the same result as reducing it from the start.
-        assert_eq!(text.fit("USER.md", 11), Text::new("0123456789abcdefghijklm", 11).fit("USER.md", 11));
+        assert_eq!(text.fit("USER.md", 11), FileText::new("0123456789abcdefghijklm", 11).fit("USER.md", 11));
     }
 
     #[test]
     fn a_guessed_length_says_so() {
-        let text = Text::ends("begin", "end", 52_428_800, 10);
+        let text = FileText::ends("begin", "end", 52_428_800, 10);
         assert_eq!(
             cut(text.fit("AGENTS.md", 10).0),
             "begin\n\n[… the middle of AGENTS.md is left out: here are 5 + 2 of about 52428800 characters; read the \
@@ -134,7 +134,7 @@ mod tests {
         );
         assert_eq!(
             cut(text.note("AGENTS.md")),
-            "[… AGENTS.md is left out, the files before it took the room: about 52428800 characters; read the file …]"
+            "[… AGENTS.md is left out, earlier files used up the space: about 52428800 characters; read the file …]"
         );
     }
 
@@ -145,9 +145,9 @@ mod tests {
         ) {
             let all: Vec<char> = text.chars().collect();
             let room = limit - less.min(limit);
-            let (body, taken) = Text::new(&text, limit).fit("AGENTS.md", room);
+            let (body, taken) = FileText::new(&text, limit).fit("AGENTS.md", room);
             if all.len() <= room {
-                prop_assert_eq!((body, taken), (Body::Whole(text), all.len()));
+                prop_assert_eq!((body, taken), (PageBody::Whole(text), all.len()));
                 return Ok(());
             }
             let (begins, ends) = (room * 7 / 10, room * 2 / 10);
@@ -164,8 +164,8 @@ mod tests {
         #[test]
         fn no_limit_is_too_large(text in "\\PC{0,40}", limit in usize::MAX - 20..) {
             let chars = text.chars().count();
-            prop_assert_eq!(Text::new(&text, limit).fit("SOUL.md", limit), (Body::Whole(text), chars));
-            prop_assert!(head_room(limit) + tail_room(limit) <= limit);
+            prop_assert_eq!(FileText::new(&text, limit).fit("SOUL.md", limit), (PageBody::Whole(text), chars));
+            prop_assert!(head_chars(limit) + tail_chars(limit) <= limit);
         }
     }
 }

@@ -7,48 +7,48 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Ambient, Follower, Hub, Inbound, Profile, Rules, Slots,
-    hub::Disposition,
-    tape::State,
+    Agents, Ambient, Hub, HubRules, Inbound, Profile, Slots, Subscriber,
+    hub::SubmitOutcome,
+    tape::TapeState,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Toolbox},
 };
-use homard_hooks::{Answer, Context, Event, Hook, HookError, Hooks, Point, Registration};
-use homard_model::{demo::Demo, roster::Roster};
+use homard_hooks::{Hook, HookContext, HookError, HookEvent, HookPoint, HookResult, Hooks, Registration};
+use homard_model::{candidates::Candidates, demo::Demo};
 use homard_proto::{AgentId, message::User};
 use homard_store::{Fence, MemoryStore};
 use serde_json::{Value, json};
 
 /// Rejects commands that delete something. It is a guard: if it cannot answer, nothing runs.
-struct Keeper;
+struct DeletionGuard;
 
 #[async_trait]
-impl Hook for Keeper {
+impl Hook for DeletionGuard {
     fn name(&self) -> &str {
         "keeper"
     }
 
     fn registrations(&self) -> Vec<Registration> {
-        vec![Registration::at(Point::BeforeToolCall).guard(), Registration::at(Point::AgentEnd)]
+        vec![Registration::at(HookPoint::BeforeToolCall).guard(), Registration::at(HookPoint::AgentEnd)]
     }
 
-    async fn call(&self, event: Event, context: Context) -> Result<Answer, HookError> {
-        if let Event::BeforeToolCall(call) = &event
+    async fn call(&self, event: HookEvent, context: HookContext) -> Result<HookResult, HookError> {
+        if let HookEvent::BeforeToolCall(call) = &event
             && call.params.get("command").and_then(Value::as_str).is_some_and(|command| command.contains("rm "))
         {
-            return Ok(Answer::block("nothing is deleted here"));
+            return Ok(HookResult::block("nothing is deleted here"));
         }
-        if let Event::AgentEnd(end) = &event {
+        if let HookEvent::AgentEnd(end) = &event {
             say(&format!("[keeper] {} ended well: {}", context.run_id.unwrap_or_default(), end.success));
         }
-        Ok(Answer::nothing())
+        Ok(HookResult::empty())
     }
 }
 
 /// A tool that only pretends to run commands.
-struct Pretend;
+struct PretendExec;
 
 #[async_trait]
-impl Tool for Pretend {
+impl Tool for PretendExec {
     fn spec(&self) -> ToolSpec {
         let parameters =
             json!({"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]});
@@ -71,10 +71,10 @@ fn say(text: &str) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let hooks = Hooks::new(vec![Arc::new(Keeper)], Vec::new());
-    let toolbox = Toolbox::new([Arc::new(Pretend) as Arc<dyn Tool>]);
-    let profile = Profile { toolbox, ..Profile::new(AgentId::main(), Roster::alone(Arc::new(Demo::default()))) };
-    let (store, rules) = (Arc::new(MemoryStore::default()), Rules { hooks, ..Rules::default() });
+    let hooks = Hooks::new(vec![Arc::new(DeletionGuard)], Vec::new());
+    let toolbox = Toolbox::new([Arc::new(PretendExec) as Arc<dyn Tool>]);
+    let profile = Profile { toolbox, ..Profile::new(AgentId::main(), Candidates::single(Arc::new(Demo::default()))) };
+    let (store, rules) = (Arc::new(MemoryStore::default()), HubRules { hooks, ..HubRules::default() });
     let agents = Agents::new(profile, []);
     let (hub, _feed) =
         Hub::start_with(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 1), rules);
@@ -82,14 +82,14 @@ async fn main() -> anyhow::Result<()> {
         let (run, key) = (hub.ambient().run_id(), AgentId::main().main_session());
         let message = User::text(text, hub.ambient().now_ms());
         let accepted = hub.submit(Inbound::plain(run, ("owner", "embed"), key, message)).await?;
-        if let Disposition::New(tape) = accepted.disposition
-            && let State::Ended(end) = Follower::new(tape).end().await
+        if let SubmitOutcome::New(tape) = accepted.disposition
+            && let TapeState::Ended(end) = Subscriber::new(tape).end().await
         {
             let answer: Vec<_> = end.replies.iter().map(|reply| reply.text.as_str()).collect();
             say(&format!("> {text}\n{}", answer.join("\n")));
         }
     }
-    hub.gateway_stops("done").await;
+    hub.gateway_stopping("done").await;
     hub.shut_down().await;
     Ok(())
 }

@@ -8,28 +8,28 @@ use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
-use super::{client::Client, report::Report};
-use crate::gateway::{self, Gateway};
+use super::{client::BenchClient, report::BenchReport};
+use crate::gateway::{self, RunningGateway};
 
 /// Numbers of concurrent clients.
 const CLIENTS: [usize; 3] = [1, 16, 256];
 /// Time during which each number of clients sends.
-const SENDING: Duration = Duration::from_secs(3);
+const SEND_TIME: Duration = Duration::from_secs(3);
 /// Time during which the bare disk is measured before each.
-const SYNCING: Duration = Duration::from_secs(1);
+const SYNC_TIME: Duration = Duration::from_secs(1);
 /// Length of a message.
-const MESSAGE: usize = 1024;
+const MESSAGE_BYTES: usize = 1024;
 
 /// Measures with each number of clients.
-pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) -> Result<()> {
     for clients in CLIENTS {
         let syncs = bare_syncs(&gateway.state())?;
         let mut connected = Vec::new();
         for _ in 0..clients {
-            connected.push(Client::connect(gateway.port(), gateway::TOKEN).await?);
+            connected.push(BenchClient::connect(gateway.port(), gateway::TOKEN).await?);
         }
-        let text = format!("hang {}", "x".repeat(MESSAGE));
-        let (begun, end) = (Instant::now(), Instant::now() + SENDING);
+        let text = format!("hang {}", "x".repeat(MESSAGE_BYTES));
+        let (begun, end) = (Instant::now(), Instant::now() + SEND_TIME);
         let sending = connected.iter_mut().enumerate().map(|(number, client)| {
             let session = format!("agent:main:acks-{clients}-{number}");
             let text = &text;
@@ -45,9 +45,9 @@ pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()
 pub(super) fn bare_syncs(folder: &Path) -> Result<f64> {
     let path = folder.join("bare-syncs.tmp");
     let mut file =
-        OpenOptions::new().create(true).append(true).open(&path).context("cannot write beside the journal")?;
-    let (begun, line, mut count) = (Instant::now(), vec![b'x'; MESSAGE], 0u32);
-    while begun.elapsed() < SYNCING {
+        OpenOptions::new().create(true).append(true).open(&path).context("cannot write to the journal's directory")?;
+    let (begun, line, mut count) = (Instant::now(), vec![b'x'; MESSAGE_BYTES], 0u32);
+    while begun.elapsed() < SYNC_TIME {
         file.write_all(&line).and_then(|()| file.sync_data())?;
         count += 1;
     }

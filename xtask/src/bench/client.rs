@@ -12,29 +12,29 @@ use tokio_tungstenite::{
 };
 
 /// Maximum silence of the gateway before the measurement is aborted.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of messages queued in one session, which accepts a thousand.
-const WAITING: usize = 500;
+const MAX_QUEUED: usize = 500;
 
 /// Number of turns after which a session is replaced by a new one, so that no history grows long.
-const TURNS: usize = 20;
+const MAX_TURNS: usize = 20;
 
 /// An authenticated connection.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct BenchClient {
     socket: WebSocketStream<TcpStream>,
-    asked: u64,
+    requests: u64,
 }
 
 /// Result of a load over some time.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Load {
+pub(super) struct LoadResult {
     pub(super) good: usize,
     pub(super) bad: usize,
     pub(super) took: Duration,
 }
 
-impl Client {
+impl BenchClient {
     /// Connects to a gateway on loopback and completes the handshake.
     pub(super) async fn connect(port: u16, token: &str) -> Result<Self> {
         Self::connect_as(port, token, 4).await
@@ -48,10 +48,10 @@ impl Client {
         // Small, because there may be ten thousand of them.
         let config = WebSocketConfig::default().read_buffer_size(8 * 1024);
         let opening = tokio_tungstenite::client_async_with_config(url, stream, Some(config));
-        let (socket, _) = opening.await.context("no WebSocket at the gateway")?;
-        let mut client = Self { socket, asked: 0 };
+        let (socket, _) = opening.await.context("the WebSocket upgrade failed")?;
+        let mut client = Self { socket, requests: 0 };
         let id = client
-            .ask(
+            .request(
                 "connect",
                 json!({
                     "minProtocol": protocol, "maxProtocol": protocol, "role": "operator", "scopes": ["operator.admin"],
@@ -60,8 +60,8 @@ impl Client {
                 }),
             )
             .await?;
-        let hello = client.answer().await?;
-        ensure!(hello["id"] == id && hello["ok"] == true, "the gateway refused to shake hands: {hello}");
+        let hello = client.next_response().await?;
+        ensure!(hello["id"] == id && hello["ok"] == true, "the gateway rejected the handshake: {hello}");
         Ok(client)
     }
 
@@ -72,14 +72,14 @@ impl Client {
 
     /// Makes one run with a message that controls the model's answer.
     pub(super) async fn run_text(&mut self, session: &str, text: &str) -> Result<()> {
-        let key = format!("bench-run-{}", self.asked);
-        self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
+        let key = format!("bench-run-{}", self.requests);
+        self.request("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
         loop {
-            let answer = self.answer().await?;
+            let answer = self.next_response().await?;
             match answer["payload"]["status"].as_str() {
                 Some("accepted") => {}
                 Some("ok") => return Ok(()),
-                _ => bail!("a run ended badly: {answer}"),
+                _ => bail!("a run did not end with ok: {answer}"),
             }
         }
     }
@@ -88,12 +88,12 @@ impl Client {
     /// costs little.
     pub(super) async fn call(&mut self, method: &str, params: Value) -> Result<(Duration, Utf8Bytes)> {
         let start = Instant::now();
-        let id = self.ask(method, params).await?;
+        let id = self.request(method, params).await?;
         let mark = format!(r#"{{"type":"res","id":"{id}","ok":"#);
         loop {
             let text = self.text().await?;
             if let Some(rest) = text.strip_prefix(&mark) {
-                ensure!(rest.starts_with("true"), "{method} was refused: {text}");
+                ensure!(rest.starts_with("true"), "{method} failed: {text}");
                 return Ok((start.elapsed(), text));
             }
         }
@@ -102,9 +102,9 @@ impl Client {
     /// Compacts a session; returns the time and the result.
     pub(super) async fn compact(&mut self, session: &str) -> Result<(Duration, Value)> {
         let start = Instant::now();
-        let id = self.ask("sessions.compact", json!({"key": session})).await?;
-        let answer = self.answer().await?;
-        ensure!(answer["id"] == id && answer["ok"] == true, "a session was not made short: {answer}");
+        let id = self.request("sessions.compact", json!({"key": session})).await?;
+        let answer = self.next_response().await?;
+        ensure!(answer["id"] == id && answer["ok"] == true, "a session was not compacted: {answer}");
         Ok((start.elapsed(), answer["payload"].clone()))
     }
 
@@ -114,19 +114,19 @@ impl Client {
         // Session by request id, and the number of its remaining runs after that one.
         let mut waiting = HashMap::new();
         for session in sessions {
-            waiting.insert(self.begin(session, chunks).await?, (session, runs - 1));
+            waiting.insert(self.start_run(session, chunks).await?, (session, runs - 1));
         }
         while !waiting.is_empty() {
-            let answer = self.answer().await?;
+            let answer = self.next_response().await?;
             ensure!(answer["ok"] == true, "a run failed: {answer}");
             if answer["payload"]["status"] == "accepted" {
                 continue;
             }
-            ensure!(answer["payload"]["status"] == "ok", "a run ended badly: {answer}");
+            ensure!(answer["payload"]["status"] == "ok", "a run did not end with ok: {answer}");
             let id = answer["id"].as_str().unwrap_or_default();
-            let Some((session, left)) = waiting.remove(id) else { bail!("nobody asked for {answer}") };
+            let Some((session, left)) = waiting.remove(id) else { bail!("response without a request: {answer}") };
             if left > 0 {
-                waiting.insert(self.begin(session, chunks).await?, (session, left - 1));
+                waiting.insert(self.start_run(session, chunks).await?, (session, left - 1));
             }
         }
         Ok(start.elapsed())
@@ -134,15 +134,21 @@ impl Client {
 
     /// Makes sequential runs in a number of concurrent sessions, which are replaced by new ones now and then, until the
     /// time is over; returns the number of successful and failed ones. Unfinished runs do not count.
-    pub(super) async fn load_for(&mut self, sessions: usize, name: &str, time: Duration, text: &str) -> Result<Load> {
+    pub(super) async fn load_for(
+        &mut self,
+        sessions: usize,
+        name: &str,
+        time: Duration,
+        text: &str,
+    ) -> Result<LoadResult> {
         let start = Instant::now();
-        let mut load = Load::default();
+        let mut load = LoadResult::default();
         let mut waiting = HashMap::new();
-        let key = |session: usize, run: usize| format!("agent:main:{name}-{session}-{}", run / TURNS);
+        let key = |session: usize, run: usize| format!("agent:main:{name}-{session}-{}", run / MAX_TURNS);
         for session in 0..sessions {
-            waiting.insert(self.begin_text(&key(session, 0), text).await?, (session, 0));
+            waiting.insert(self.start_run_with_text(&key(session, 0), text).await?, (session, 0));
         }
-        while let Ok(answer) = tokio::time::timeout(time.saturating_sub(start.elapsed()), self.answer()).await {
+        while let Ok(answer) = tokio::time::timeout(time.saturating_sub(start.elapsed()), self.next_response()).await {
             let answer = answer?;
             if answer["payload"]["status"] == "accepted" {
                 continue;
@@ -158,7 +164,7 @@ impl Client {
                 }
                 load.bad += 1;
             }
-            waiting.insert(self.begin_text(&key(session, run + 1), text).await?, (session, run + 1));
+            waiting.insert(self.start_run_with_text(&key(session, run + 1), text).await?, (session, run + 1));
         }
         load.took = start.elapsed();
         Ok(load)
@@ -170,13 +176,13 @@ impl Client {
         let start = Instant::now();
         let mut asked = Vec::new();
         for _ in 0..messages {
-            asked.push(self.begin_text(session, text).await?);
+            asked.push(self.start_run_with_text(session, text).await?);
         }
         let mut answered = Vec::new();
         while answered.len() < messages {
-            let answer = self.answer().await?;
+            let answer = self.next_response().await?;
             if answer["payload"]["status"] != "accepted" {
-                ensure!(answer["payload"]["status"] == "ok", "a run ended badly: {answer}");
+                ensure!(answer["payload"]["status"] == "ok", "a run did not end with ok: {answer}");
                 answered.push(answer["id"].as_str().unwrap_or_default().to_owned());
             }
         }
@@ -187,10 +193,10 @@ impl Client {
     /// Sends a message and returns when it is accepted.
     pub(super) async fn send(&mut self, session: &str, text: &str) -> Result<()> {
         // No other measurement uses these keys.
-        let key = format!("{session}-send-{}", self.asked);
-        let id = self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
+        let key = format!("{session}-send-{}", self.requests);
+        let id = self.request("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
         loop {
-            let answer = self.answer().await?;
+            let answer = self.next_response().await?;
             if answer["id"] == id.as_str() {
                 ensure!(answer["payload"]["status"] == "accepted", "a message was not accepted: {answer}");
                 return Ok(());
@@ -202,7 +208,7 @@ impl Client {
     pub(super) async fn send_until(&mut self, end: Instant, session: &str, text: &str) -> Result<Vec<Duration>> {
         let mut took = Vec::new();
         while Instant::now() < end {
-            let session = format!("{session}-{}", took.len() / WAITING);
+            let session = format!("{session}-{}", took.len() / MAX_QUEUED);
             let start = Instant::now();
             self.send(&session, text).await?;
             took.push(start.elapsed());
@@ -212,22 +218,23 @@ impl Client {
 
     /// Sends a message to a session with `chat.send` and returns its run when it is accepted; fails unless it is
     /// started or queued, as expected by `how`.
-    pub(super) async fn say(&mut self, session: &str, text: &str, how: &str) -> Result<String> {
-        let run = format!("bench-say-{}", self.asked);
-        let id = self.ask("chat.send", json!({"message": text, "sessionKey": session, "idempotencyKey": run})).await?;
-        let answer = self.answer().await?;
+    pub(super) async fn chat_send(&mut self, session: &str, text: &str, how: &str) -> Result<String> {
+        let run = format!("bench-say-{}", self.requests);
+        let id =
+            self.request("chat.send", json!({"message": text, "sessionKey": session, "idempotencyKey": run})).await?;
+        let answer = self.next_response().await?;
         let is_so = answer["id"] == id && answer["ok"] == true && answer["payload"]["disposition"] == how;
         ensure!(is_so, "a message was not {how}: {answer}");
         Ok(run)
     }
 
     /// Returns the next run whose final `chat` event arrives.
-    pub(super) async fn over(&mut self) -> Result<String> {
+    pub(super) async fn next_final(&mut self) -> Result<String> {
         loop {
             let event = self.frame("event", "chat").await?;
             let told = &event["payload"];
             if told["state"] != "delta" {
-                ensure!(told["state"] == "final", "a run ended badly: {event}");
+                ensure!(told["state"] == "final", "a run did not end with final: {event}");
                 return Ok(told["runId"].as_str().unwrap_or_default().to_owned());
             }
         }
@@ -250,10 +257,10 @@ impl Client {
 
     /// Starts a run in each session at once and reads all of them to their ends; returns the intervals between deltas
     /// of one session, and the number of successful runs.
-    pub(super) async fn hear(&mut self, sessions: &[String], text: &str) -> Result<(Vec<Duration>, usize)> {
+    pub(super) async fn stream_all(&mut self, sessions: &[String], text: &str) -> Result<(Vec<Duration>, usize)> {
         for session in sessions {
-            let key = format!("bench-hear-{}", self.asked);
-            self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
+            let key = format!("bench-hear-{}", self.requests);
+            self.request("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await?;
         }
         let (mut last, mut gaps, mut ends) = (HashMap::new(), Vec::new(), 0);
         // Each request gets two responses: accepted and final.
@@ -274,27 +281,27 @@ impl Client {
         Ok((gaps, ends))
     }
 
-    async fn begin(&mut self, session: &str, chunks: usize) -> Result<String> {
-        self.begin_text(session, &format!("chunks={chunks}")).await
+    async fn start_run(&mut self, session: &str, chunks: usize) -> Result<String> {
+        self.start_run_with_text(session, &format!("chunks={chunks}")).await
     }
 
     /// Starts a run with a message that controls the model's answer.
-    pub(super) async fn begin_text(&mut self, session: &str, text: &str) -> Result<String> {
+    pub(super) async fn start_run_with_text(&mut self, session: &str, text: &str) -> Result<String> {
         // Unique across sockets, because the key also names the run.
-        let key = format!("bench-run-{session}-{}", self.asked);
-        self.ask("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await
+        let key = format!("bench-run-{session}-{}", self.requests);
+        self.request("agent", json!({"message": text, "sessionKey": session, "idempotencyKey": key})).await
     }
 
-    pub(super) async fn ask(&mut self, method: &str, params: Value) -> Result<String> {
-        self.asked += 1;
-        let id = self.asked.to_string();
+    pub(super) async fn request(&mut self, method: &str, params: Value) -> Result<String> {
+        self.requests += 1;
+        let id = self.requests.to_string();
         let request = json!({"type": "req", "id": id, "method": method, "params": params});
         self.socket.send(Message::text(request.to_string())).await?;
         Ok(id)
     }
 
     /// Returns the next response.
-    pub(super) async fn answer(&mut self) -> Result<Value> {
+    pub(super) async fn next_response(&mut self) -> Result<Value> {
         self.frame("type", "res").await
     }
 
@@ -315,9 +322,9 @@ impl Client {
     /// Returns the next message.
     async fn text(&mut self) -> Result<Utf8Bytes> {
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.socket.next());
-            let message = next.await.with_context(|| format!("the gateway was silent for {PATIENCE:?}"))?;
-            if let Message::Text(text) = message.context("the gateway hung up")?? {
+            let next = tokio::time::timeout(SILENCE_TIMEOUT, self.socket.next());
+            let message = next.await.with_context(|| format!("the gateway sent nothing for {SILENCE_TIMEOUT:?}"))?;
+            if let Message::Text(text) = message.context("the gateway closed the connection")?? {
                 return Ok(text);
             }
         }
@@ -382,7 +389,7 @@ mod tests {
     fn load(port: u16) -> Result<Duration> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut client = Client::connect(port, "token").await?;
+            let mut client = BenchClient::connect(port, "token").await?;
             client.load(&["a".to_owned(), "b".to_owned()], 2, 20).await
         })
     }
@@ -400,7 +407,10 @@ mod tests {
     fn a_run_that_ends_badly_is_no_measurement() {
         let (port, server) = gateway(2, "error");
         let error = load(port).unwrap_err().to_string();
-        assert_eq!(error, r#"a run ended badly: {"type":"res","id":"3","ok":true,"payload":{"status":"error"}}"#);
+        assert_eq!(
+            error,
+            r#"a run did not end with ok: {"type":"res","id":"3","ok":true,"payload":{"status":"error"}}"#
+        );
         server.join().unwrap();
     }
 }

@@ -6,9 +6,9 @@ use std::{ffi::OsString, fs, path::Path, rc::Rc, thread, time::Duration};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{client::Client, process, report::Report};
+use super::{client::BenchClient, process, report::BenchReport};
 use crate::{
-    gateway::{self, Gateway, Home},
+    gateway::{self, GatewayHome, RunningGateway},
     setup,
 };
 
@@ -20,30 +20,30 @@ const CHUNKS: usize = 20;
 const WRITES: [&str; 4] = ["write", "pwrite64", "writev", "pwritev"];
 const SYNCS: [&str; 3] = ["fsync", "fdatasync", "sync_file_range"];
 /// Time to wait for background work, which belongs to the runs before it.
-const BACKGROUND: Duration = Duration::from_secs(2);
+const BACKGROUND_TIME: Duration = Duration::from_secs(2);
 
 /// Writes to files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct FileWrites {
     pub(super) syncs: u64,
     pub(super) calls: u64,
     pub(super) bytes: u64,
 }
 
 /// Measures a gateway of its own.
-pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
-    let home = Home::new(binary, config, &logs.join("disk.log"))?;
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut BenchReport) -> Result<()> {
+    let home = GatewayHome::new(binary, config, &logs.join("disk.log"))?;
     let trace = logs.join("strace.txt");
-    if !setup::is_there("strace") {
-        let gateway = Gateway::start_at(Rc::new(home))?;
+    if !setup::is_installed("strace") {
+        let gateway = RunningGateway::start_at(Rc::new(home))?;
         let before = process::written(gateway.pid())?;
         runs(&gateway).await?;
         report.bytes_only((process::written(gateway.pid())? - before) / RUNS as u64);
         return Ok(());
     }
     let state = home.state();
-    let gateway = Gateway::start_at(Rc::new(home.below(strace(&trace))))?;
-    let read = || anyhow::Ok(count(&fs::read_to_string(&trace).context("strace wrote nothing")?, &state));
+    let gateway = RunningGateway::start_at(Rc::new(home.started_by(strace(&trace))))?;
+    let read = || anyhow::Ok(count(&fs::read_to_string(&trace).context("cannot read the output of strace")?, &state));
     warm_up(&gateway).await?;
     let before = read()?;
     runs(&gateway).await?;
@@ -54,19 +54,19 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
 }
 
 /// Makes a run that creates the session, and waits for its background work.
-async fn warm_up(gateway: &Gateway) -> Result<()> {
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+async fn warm_up(gateway: &RunningGateway) -> Result<()> {
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     client.run("agent:main:disk", CHUNKS).await?;
-    thread::sleep(BACKGROUND);
+    thread::sleep(BACKGROUND_TIME);
     Ok(())
 }
 
-async fn runs(gateway: &Gateway) -> Result<()> {
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+async fn runs(gateway: &RunningGateway) -> Result<()> {
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     for _ in 0..RUNS {
         client.run("agent:main:disk", CHUNKS).await?;
     }
-    thread::sleep(BACKGROUND);
+    thread::sleep(BACKGROUND_TIME);
     Ok(())
 }
 
@@ -81,8 +81,8 @@ pub(super) fn strace(trace: &Path) -> Vec<OsString> {
 
 /// Counts the calls on files below a folder. A call interrupted by another thread has two lines, of which the first
 /// names the file and the second the result.
-pub(super) fn count(trace: &str, folder: &Path) -> Written {
-    let mut written = Written::default();
+pub(super) fn count(trace: &str, folder: &Path) -> FileWrites {
+    let mut written = FileWrites::default();
     let folder = folder.display().to_string();
     let mut unfinished = std::collections::HashMap::new();
     for line in trace.lines() {
@@ -127,6 +127,6 @@ mod tests {
 7 write(12</s/agents/main/sessions/x.jsonl>, \"{\"..., 200) = -1 ENOSPC (No space left on device)
 9 write(5</elsewhere/file>, \"x\", 1) = 1
 ";
-        assert_eq!(count(trace, Path::new("/s")), Written { syncs: 1, calls: 2, bytes: 4296 });
+        assert_eq!(count(trace, Path::new("/s")), FileWrites { syncs: 1, calls: 2, bytes: 4296 });
     }
 }

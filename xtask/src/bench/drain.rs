@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::time::Instant;
 
-use super::{client::Client, direct::Direct, model::Model, report::Report};
-use crate::gateway::{self, Gateway};
+use super::{client::BenchClient, direct::DirectClient, model::BenchModel, report::BenchReport};
+use crate::gateway::{self, RunningGateway};
 
 /// Number of queued messages.
 pub(super) const MESSAGES: usize = 50;
@@ -20,29 +20,32 @@ const CHUNKS: usize = 20;
 const BUSY: &str = "wait=1000 chunks=1";
 
 /// Measures, and checks that all are answered, each once and in order.
-pub(super) async fn measure(gateway: &Gateway, model: &Model, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(gateway: &RunningGateway, model: &BenchModel, report: &mut BenchReport) -> Result<()> {
     let session = "agent:main:drain";
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     let served = model.served();
-    let busy = client.say(session, BUSY, "started").await?;
+    let busy = client.chat_send(session, BUSY, "started").await?;
     let mut waiting = Vec::new();
     for _ in 0..MESSAGES {
-        waiting.push(client.say(session, TEXT, "queued").await?);
+        waiting.push(client.chat_send(session, TEXT, "queued").await?);
     }
-    ensure!(client.over().await? == busy, "another run ended before the one that kept the session busy");
+    ensure!(client.next_final().await? == busy, "another run ended before the one that kept the session busy");
     let start = Instant::now();
     let mut answered = Vec::new();
     for _ in 0..MESSAGES {
-        answered.push(client.over().await?);
+        answered.push(client.next_final().await?);
     }
     let took = start.elapsed();
-    ensure!(answered == waiting, "the messages {waiting:?} were answered as {answered:?}");
+    ensure!(answered == waiting, "the runs {waiting:?} ended in the order {answered:?}");
     let asked = model.served() - served;
-    ensure!(asked == MESSAGES + 1, "the model was asked {asked} times for {MESSAGES} messages and the one before");
-    let mut direct = Direct::connect(model.port()).await?;
+    ensure!(
+        asked == MESSAGES + 1,
+        "expected one model request for each of {MESSAGES} messages and the first one, but got {asked}"
+    );
+    let mut direct = DirectClient::connect(model.port()).await?;
     let mut straight = Duration::ZERO;
     for _ in 0..MESSAGES {
-        straight += direct.ask(TEXT, CHUNKS).await?;
+        straight += direct.request(TEXT, CHUNKS).await?;
     }
     report.drain(MESSAGES, took, straight);
     Ok(())

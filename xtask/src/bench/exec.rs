@@ -10,18 +10,18 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::report::Report;
+use super::report::BenchReport;
 use crate::shell;
 
 /// A task, and the times of each contestant.
 #[derive(Debug, PartialEq)]
-pub(super) struct Compared {
+pub(super) struct Comparison {
     pub(super) what: String,
-    pub(super) took: Vec<(String, Vec<Duration>)>,
+    pub(super) times: Vec<(String, Vec<Duration>)>,
 }
 
 /// Benchmarks a no-op command. The gateway's own binary is the sandbox helper.
-pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut Report) -> Result<()> {
+pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut BenchReport) -> Result<()> {
     for compared in run(Command::new(bench_tools).arg("exec").arg(gateway))? {
         report.exec(&compared);
     }
@@ -29,7 +29,7 @@ pub(super) fn measure(bench_tools: &Path, gateway: &Path, report: &mut Report) -
 }
 
 /// Benchmarks redaction of secrets.
-pub(super) fn secrets(bench_tools: &Path, report: &mut Report) -> Result<()> {
+pub(super) fn secrets(bench_tools: &Path, report: &mut BenchReport) -> Result<()> {
     for compared in run(Command::new(bench_tools).arg("secrets"))? {
         report.secrets(&compared);
     }
@@ -38,28 +38,28 @@ pub(super) fn secrets(bench_tools: &Path, report: &mut Report) -> Result<()> {
 
 /// Builds `bench_tools` beside the gateway's binary.
 pub(super) fn build(gateway: &Path) -> Result<PathBuf> {
-    let folder = gateway.parent().context("the gateway's binary is in no folder")?;
-    let profile = folder.file_name().and_then(|name| name.to_str()).context("the build has no profile")?;
+    let folder = gateway.parent().context("the gateway's binary has no parent directory")?;
+    let profile = folder.file_name().and_then(|name| name.to_str()).context("cannot determine the build profile")?;
     let args = ["build", "--package", "homard-tools", "--example", "bench_tools", "--profile", profile];
     shell::run(&mut shell::cargo(&args))?;
     Ok(folder.join("examples").join("bench_tools"))
 }
 
 /// Runs `bench_tools` and parses its output.
-pub(super) fn run(bench_tools: &mut Command) -> Result<Vec<Compared>> {
+pub(super) fn run(bench_tools: &mut Command) -> Result<Vec<Comparison>> {
     let told = shell::output(bench_tools)?;
     let told = serde_json::Deserializer::from_slice(&told).into_iter::<Value>();
     told.map(|line| read(&line.context("bench_tools did not write JSON")?)).collect()
 }
 
-fn read(line: &Value) -> Result<Compared> {
-    let what = line["what"].as_str().context("bench_tools did not say what it did")?.to_owned();
-    let took = line["took"].as_object().context("bench_tools told no times")?;
+fn read(line: &Value) -> Result<Comparison> {
+    let what = line["what"].as_str().context("the output of bench_tools has no `what`")?.to_owned();
+    let took = line["took"].as_object().context("the output of bench_tools has no `took`")?;
     let times = |times: &Value| {
         let times = times.as_array().into_iter().flatten().filter_map(Value::as_f64);
         times.map(|micros| Duration::from_secs_f64(micros / 1e6)).collect()
     };
-    Ok(Compared { what, took: took.iter().map(|(who, took)| (who.clone(), times(took))).collect() })
+    Ok(Comparison { what, times: took.iter().map(|(who, took)| (who.clone(), times(took))).collect() })
 }
 
 #[cfg(test)]
@@ -70,11 +70,11 @@ mod tests {
     fn each_line_is_a_comparison() {
         let line = r#"{"what":"exec","took":{"bare":[1500.0,2000.0],"sh -c true":[1000.0]}}"#;
         let took = |micros: &[u64]| micros.iter().map(|&micros| Duration::from_micros(micros)).collect();
-        let expected = Compared {
+        let expected = Comparison {
             what: "exec".to_owned(),
-            took: vec![("bare".to_owned(), took(&[1500, 2000])), ("sh -c true".to_owned(), took(&[1000]))],
+            times: vec![("bare".to_owned(), took(&[1500, 2000])), ("sh -c true".to_owned(), took(&[1000]))],
         };
         let told = run(Command::new("printf").args(["%s\n%s\n", line, line])).unwrap();
-        assert_eq!(told, [Compared { what: expected.what.clone(), took: expected.took.clone() }, expected]);
+        assert_eq!(told, [Comparison { what: expected.what.clone(), times: expected.times.clone() }, expected]);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::{task::JoinSet, time::Instant};
 
-use super::{client::Client, process, report::Report};
-use crate::gateway::{self, Gateway};
+use super::{client::BenchClient, process, report::BenchReport};
+use crate::gateway::{self, RunningGateway};
 
 /// Numbers of sockets, and how many runs they watch: enough frames to measure, but not too slow.
 const WATCHERS: [(usize, usize); 4] = [(1, 4), (10, 4), (100, 2), (1_000, 1)];
@@ -19,50 +19,50 @@ const BESIDE: usize = 5;
 const LONG: &str = "pace=10 size=500 chunks=200";
 
 /// Measurements of some runs.
-struct Took {
+struct FanoutResult {
     /// Average time from the request to the last frame.
     each: Duration,
     /// CPU time of the gateway for all of them.
-    used: Duration,
+    cpu_time: Duration,
     /// Number of delivered frames.
     frames: usize,
 }
 
 /// Measures, and checks that every reader receives everything.
-pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
-    let mut starter = Client::connect(gateway.port(), gateway::TOKEN).await?;
+pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) -> Result<()> {
+    let mut starter = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     // The first run of a gateway warms it up.
     watched(gateway, &mut starter, &mut Vec::new(), ("warm", 1, TEXT)).await?;
     let mut readers = Vec::new();
     for (count, runs) in WATCHERS {
         while readers.len() < count {
-            readers.push(Client::connect(gateway.port(), gateway::TOKEN).await?);
+            readers.push(BenchClient::connect(gateway.port(), gateway::TOKEN).await?);
         }
         let took = watched(gateway, &mut starter, &mut readers, (&format!("by-{count}"), runs, TEXT)).await?;
-        report.fanout(count, took.used, took.frames);
+        report.fanout(count, took.cpu_time, took.frames);
     }
     readers.truncate(1);
     let before = watched(gateway, &mut starter, &mut readers, ("before", BESIDE, LONG)).await?;
-    let mut silent = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    let mut silent = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     let beside = watched(gateway, &mut starter, &mut readers, ("beside", BESIDE, LONG)).await?;
     let heard = silent.watch(&session("beside", BESIDE - 1)).await;
-    ensure!(heard.is_err(), "a reader that did not read heard everything all the same: {heard:?}");
+    ensure!(heard.is_err(), "a client that did not read received all events: {heard:?}");
     report.beside_silent(before.each, beside.each);
     Ok(())
 }
 
 /// Makes sequential runs that all readers watch.
 async fn watched(
-    gateway: &Gateway,
-    starter: &mut Client,
-    readers: &mut Vec<Client>,
+    gateway: &RunningGateway,
+    starter: &mut BenchClient,
+    readers: &mut Vec<BenchClient>,
     (name, runs, text): (&str, usize, &str),
-) -> Result<Took> {
-    let (before, start) = (process::threads(gateway.pid())?, Instant::now());
+) -> Result<FanoutResult> {
+    let (before, start) = (process::threads_cpu_time(gateway.pid())?, Instant::now());
     let mut frames = 0;
     for run in 0..runs {
         let session = session(name, run);
-        let mut reading: JoinSet<Result<(Client, usize)>> = JoinSet::new();
+        let mut reading: JoinSet<Result<(BenchClient, usize)>> = JoinSet::new();
         for mut reader in readers.drain(..) {
             let session = session.clone();
             reading.spawn(async move {
@@ -77,12 +77,15 @@ async fn watched(
             readers.push(reader);
             heard.push(events);
         }
-        ensure!(heard.windows(2).all(|pair| pair[0] == pair[1]), "readers of one run heard {heard:?} events");
+        ensure!(
+            heard.windows(2).all(|pair| pair[0] == pair[1]),
+            "the subscribers of one run received different numbers of events: {heard:?}"
+        );
         // The client that started the run received it as well.
         frames += heard.iter().chain(heard.first()).sum::<usize>();
     }
-    let used = process::threads(gateway.pid())?.saturating_sub(before);
-    Ok(Took { each: start.elapsed() / runs.try_into()?, used, frames })
+    let used = process::threads_cpu_time(gateway.pid())?.saturating_sub(before);
+    Ok(FanoutResult { each: start.elapsed() / runs.try_into()?, cpu_time: used, frames })
 }
 
 /// Returns a session for each run, so that none has a long history.

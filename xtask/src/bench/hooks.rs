@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
-    client::Client,
-    exec::{self, Compared},
-    report::Report,
+    client::BenchClient,
+    exec::{self, Comparison},
+    report::BenchReport,
 };
 use crate::{
-    gateway::{self, Gateway, Home},
+    gateway::{self, GatewayHome, RunningGateway},
     setup, shell,
 };
 
@@ -36,9 +36,9 @@ const STARTS: usize = 10;
 /// Number of plugins: half of them native, half of them OpenClaw's.
 pub(super) const PLUGINS: usize = 50;
 /// Time limit until the plugins' registrations are known.
-const LEARNING: Duration = Duration::from_secs(60);
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Polling interval meanwhile.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// All hook points.
 const POINTS: [&str; 21] = [
@@ -78,13 +78,13 @@ open("count", "w").write(str(count))
 "#;
 
 /// Minimum number of hook calls that a plain run waits for; with fewer, nothing was measured.
-const ASKED: usize = 5;
+const MIN_CALLS: usize = 5;
 /// Time limit for a plugin to report its number of calls.
-const TELLING: Duration = Duration::from_secs(10);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Measures gateways of its own.
-pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
-    let node = setup::node().context("no Node that is new enough")?;
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut BenchReport) -> Result<()> {
+    let node = setup::node().context("no sufficiently recent version of Node was found")?;
     let folder = tempfile::tempdir()?;
     let bare = runs(binary, config, (&node, folder.path(), logs), report).await?;
     for compared in exec::run(Command::new(build(binary)?).arg(&node))? {
@@ -95,8 +95,8 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
 
 /// Builds `bench_hooks` beside the gateway's binary.
 fn build(gateway: &Path) -> Result<PathBuf> {
-    let folder = gateway.parent().context("the gateway's binary is in no folder")?;
-    let profile = folder.file_name().and_then(|name| name.to_str()).context("the build has no profile")?;
+    let folder = gateway.parent().context("the gateway's binary has no parent directory")?;
+    let profile = folder.file_name().and_then(|name| name.to_str()).context("cannot determine the build profile")?;
     let args = ["build", "--package", "homard-plugins", "--example", "bench_hooks", "--profile", profile];
     shell::run(&mut shell::cargo(&args))?;
     Ok(folder.join("examples").join("bench_hooks"))
@@ -107,7 +107,7 @@ async fn runs(
     binary: &Path,
     config: &Value,
     (node, folder, logs): (&Path, &Path, &Path),
-    report: &mut Report,
+    report: &mut BenchReport,
 ) -> Result<Vec<Duration>> {
     python(&folder.join("python"), "python", &POINTS)?;
     javascript(&folder.join("javascript"), "javascript", &POINTS)?;
@@ -116,10 +116,10 @@ async fn runs(
         [("none", &[][..], &[][..]), ("Python", &["python"], &[]), ("Node", &["javascript"], &["javascript"])]
     {
         let config = with_plugins(config, node, folder, ids);
-        let home = Rc::new(Home::new(binary, &config, &logs.join(format!("hooks-{way}.log")))?);
-        let gateway = Gateway::start_at(home)?;
-        learned(&gateway, unknown)?;
-        let client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+        let home = Rc::new(GatewayHome::new(binary, &config, &logs.join(format!("hooks-{way}.log")))?);
+        let gateway = RunningGateway::start_at(home)?;
+        wait_for_registrations(&gateway, unknown)?;
+        let client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
         gateways.push((way, gateway, client, Vec::new()));
     }
     for run in 0..WARM_UP + RUNS {
@@ -131,18 +131,18 @@ async fn runs(
         }
     }
     for (way, gateway, ..) in &gateways {
-        let said = gateway.said();
-        ensure!(!said.contains("passed over"), "hooks in {way} did not answer:\n{said}");
+        let said = gateway.output();
+        ensure!(!said.contains("and was skipped"), "hooks in {way} did not answer:\n{said}");
     }
     let took: Vec<_> = gateways.into_iter().map(|(way, _, _, took)| (way.to_owned(), took)).collect();
     // Their gateways have exited, so the plugins have, too.
     for id in ["python", "javascript"] {
         let count = count(&folder.join(id).join("count"))?;
         println!("hooks of the plugin {id} were called {count} times in {} runs", WARM_UP + RUNS);
-        ensure!(count >= RUNS * ASKED, "the plugin {id} was called only {count} times in {RUNS} runs");
+        ensure!(count >= RUNS * MIN_CALLS, "the plugin {id} was called only {count} times in {RUNS} runs");
     }
     let bare = took.first().map(|(_, took)| took.clone()).unwrap_or_default();
-    report.hooked(&Compared { what: "run".to_owned(), took });
+    report.hooked(&Comparison { what: "run".to_owned(), times: took });
     Ok(bare)
 }
 
@@ -151,7 +151,7 @@ fn starts(
     binary: &Path,
     config: &Value,
     (node, folder, logs): (&Path, &Path, &Path),
-    report: &mut Report,
+    report: &mut BenchReport,
 ) -> Result<()> {
     let many = folder.join("many");
     let ids: Vec<String> = (0..PLUGINS).map(|number| format!("plugin-{number}")).collect();
@@ -162,20 +162,20 @@ fn starts(
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let unknown: Vec<&str> = ids.iter().skip(1).step_by(2).copied().collect();
     let with = with_plugins(config, node, &many, &ids);
-    let home = |config: &Value| Home::new(binary, config, &logs.join("starts.log")).map(Rc::new);
+    let home = |config: &Value| GatewayHome::new(binary, config, &logs.join("starts.log")).map(Rc::new);
     let (mut none, mut new) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
-        none.push(Gateway::start_at(home(config)?)?.ready_after());
-        new.push(Gateway::start_at(home(&with)?)?.ready_after());
+        none.push(RunningGateway::start_at(home(config)?)?.ready_after());
+        new.push(RunningGateway::start_at(home(&with)?)?.ready_after());
     }
     report.start_with(&format!("{PLUGINS} new plugins"), &none, &new);
     let (bare, full) = (home(config)?, home(&with)?);
-    Gateway::start_at(bare.clone())?;
-    learned(&Gateway::start_at(full.clone())?, &unknown)?;
+    RunningGateway::start_at(bare.clone())?;
+    wait_for_registrations(&RunningGateway::start_at(full.clone())?, &unknown)?;
     let (mut none, mut known) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
-        none.push(Gateway::start_at(bare.clone())?.ready_after());
-        known.push(Gateway::start_at(full.clone())?.ready_after());
+        none.push(RunningGateway::start_at(bare.clone())?.ready_after());
+        known.push(RunningGateway::start_at(full.clone())?.ready_after());
     }
     report.start_with(&format!("{PLUGINS} known plugins"), &none, &known);
     Ok(())
@@ -213,13 +213,17 @@ pub(super) fn javascript(folder: &Path, id: &str, points: &[&str]) -> Result<()>
 }
 
 /// Waits until the gateway knows the registrations of plugins whose manifests do not declare them.
-pub(super) fn learned(gateway: &Gateway, ids: &[&str]) -> Result<()> {
+pub(super) fn wait_for_registrations(gateway: &RunningGateway, ids: &[&str]) -> Result<()> {
     let file = gateway.state().join("plugins").join("registrations.json");
     let begun = Instant::now();
     let is_known = |known: &Value| ids.iter().all(|id| known.get(id).is_some());
     while !is_known(&serde_json::from_slice(&fs::read(&file).unwrap_or_default()).unwrap_or_default()) {
-        ensure!(begun.elapsed() < LEARNING, "plugins are not known after {LEARNING:?}:\n{}", gateway.said());
-        thread::sleep(LOOK);
+        ensure!(
+            begun.elapsed() < REGISTRATION_TIMEOUT,
+            "plugins are not registered after {REGISTRATION_TIMEOUT:?}:\n{}",
+            gateway.output()
+        );
+        thread::sleep(POLL);
     }
     Ok(())
 }
@@ -231,7 +235,7 @@ fn count(file: &Path) -> Result<usize> {
         if let Some(count) = fs::read_to_string(file).ok().and_then(|text| text.parse().ok()) {
             return Ok(count);
         }
-        ensure!(begun.elapsed() < TELLING, "{} is not there after {TELLING:?}", file.display());
-        thread::sleep(LOOK);
+        ensure!(begun.elapsed() < COUNT_TIMEOUT, "{} is missing after {COUNT_TIMEOUT:?}", file.display());
+        thread::sleep(POLL);
     }
 }

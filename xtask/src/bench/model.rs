@@ -22,13 +22,13 @@ const DEFAULT_CHUNKS: u64 = 20;
 
 /// A running server. It ends with this program.
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct BenchModel {
     port: u16,
     served: Arc<AtomicUsize>,
     longest: Arc<AtomicUsize>,
 }
 
-impl Model {
+impl BenchModel {
     /// Listens on a free loopback port.
     pub(super) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

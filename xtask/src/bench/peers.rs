@@ -2,18 +2,18 @@
 //! generator, on one machine, in one session.
 //!
 //! [`peer`] is a gateway to measure, [`mod@line`] the lines of the table with their targets. The measurements:
-//! [`start`], [`runs`], [`long`] streams and histories, [`many`] at once, and what is visible from [`outside`].
+//! [`start`], [`runs`], [`length`] streams and histories, [`scale`] at once, and what is visible from [`outside`].
 //! [`page`] writes `docs/benchmarks.md`, and [`plot`] its diagrams.
 
+mod environment;
+mod length;
 mod line;
-mod long;
-mod many;
 mod outside;
 mod page;
 mod peer;
 pub(super) mod plot;
 mod runs;
-mod stage;
+mod scale;
 mod start;
 
 use std::{
@@ -29,80 +29,80 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
-pub(super) use self::{line::Row, page::put_soak};
 use self::{
+    environment::{PeerEnvironment, PeerValue},
     peer::Peer,
-    stage::{Figure, Stage},
 };
+pub(super) use self::{line::PeerRow, page::replace_soak};
 use crate::{
-    bench::model::Model,
+    bench::model::BenchModel,
     conform,
-    gateway::{self, Profile},
+    gateway::{self, BuildProfile},
     shell,
 };
 
 /// Time limits: in total, and for one row of one peer.
-const WHOLE: Duration = Duration::from_secs(30 * 60);
-const EACH: Duration = Duration::from_secs(150);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const ROW_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Options of `--peers`.
 #[derive(Debug, Default)]
-pub(super) struct Wishes<'a> {
+pub(super) struct PeerOptions<'a> {
     /// Only these rows; all if empty.
-    pub(super) rows: &'a [Row],
+    pub(super) rows: &'a [PeerRow],
     /// Only peers whose name contains this.
     pub(super) peer: Option<&'a str>,
     /// A Homard binary that is already built.
     pub(super) binary: Option<&'a Path>,
     /// Build profile of Homard.
-    pub(super) profile: Option<Profile>,
+    pub(super) profile: Option<BuildProfile>,
 }
 
 /// Result of a measurement: a value, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
-enum Cell {
-    Is(f64),
-    Not(String),
+enum MeasuredCell {
+    Value(f64),
+    Missing(String),
 }
 
 /// All cells: by line, then by peer.
 #[derive(Debug, Default)]
-struct Figures {
-    cells: BTreeMap<&'static str, BTreeMap<String, Cell>>,
+struct PeerResults {
+    cells: BTreeMap<&'static str, BTreeMap<String, MeasuredCell>>,
     peers: Vec<String>,
 }
 
-impl Figures {
-    fn get(&self, line: &str, peer: &str) -> Option<&Cell> {
+impl PeerResults {
+    fn get(&self, line: &str, peer: &str) -> Option<&MeasuredCell> {
         self.cells.get(line)?.get(peer)
     }
 
     fn value(&self, line: &str, peer: &str) -> Option<f64> {
         match self.get(line, peer)? {
-            Cell::Is(value) => Some(*value),
-            Cell::Not(_) => None,
+            MeasuredCell::Value(value) => Some(*value),
+            MeasuredCell::Missing(_) => None,
         }
     }
 
     /// Enters the results of a row for a peer: every line of the row gets a cell.
-    fn enter(&mut self, row: Row, peer: &str, brought: Result<Vec<Figure>>) {
+    fn enter(&mut self, row: PeerRow, peer: &str, brought: Result<Vec<PeerValue>>) {
         let (figures, why) = match brought {
-            Ok(figures) => (figures, "not measured of it".to_owned()),
+            Ok(figures) => (figures, "not measured".to_owned()),
             Err(error) => (Vec::new(), format!("{error:#}")),
         };
         for line in line::of(row) {
-            let value = figures.iter().find(|(key, _)| *key == line.key).map(|(_, value)| Cell::Is(*value));
+            let value = figures.iter().find(|(key, _)| *key == line.key).map(|(_, value)| MeasuredCell::Value(*value));
             let cells = self.cells.entry(line.key).or_default();
-            cells.insert(peer.to_owned(), value.unwrap_or_else(|| Cell::Not(why.clone())));
+            cells.insert(peer.to_owned(), value.unwrap_or_else(|| MeasuredCell::Missing(why.clone())));
         }
     }
 
     fn to_json(&self) -> Value {
-        let told = |cell: &Cell| match cell {
-            Cell::Is(value) => json!(value),
-            Cell::Not(why) => json!({"not": why}),
+        let told = |cell: &MeasuredCell| match cell {
+            MeasuredCell::Value(value) => json!(value),
+            MeasuredCell::Missing(why) => json!({"not": why}),
         };
-        let line = |line: &line::Line| {
+        let line = |line: &line::TableLine| {
             let cells = self.cells.get(line.key)?;
             let cells: Map<String, Value> = cells.iter().map(|(peer, cell)| (peer.clone(), told(cell))).collect();
             Some((line.key.to_owned(), json!({"title": line.title, "unit": line.unit, "figures": cells})))
@@ -112,25 +112,27 @@ impl Figures {
 }
 
 /// Measures, prints progress, and, if everything was measured, writes the page.
-pub(super) fn run(wishes: &Wishes<'_>) -> Result<()> {
+pub(super) fn run(wishes: &PeerOptions<'_>) -> Result<()> {
     let peers = peers(wishes)?;
     let folder = tempfile::tempdir()?;
-    let model = Model::start().context("cannot start the model server")?;
-    let stage = Stage { model, folder: folder.path().to_owned() };
+    let model = BenchModel::start().context("cannot start the model server")?;
+    let stage = PeerEnvironment { model, folder: folder.path().to_owned() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let rows = if wishes.rows.is_empty() { Row::value_variants() } else { wishes.rows };
+    let rows = if wishes.rows.is_empty() { PeerRow::value_variants() } else { wishes.rows };
     let begun = Instant::now();
-    let mut figures = Figures { peers: peers.iter().map(Peer::name).collect(), ..Figures::default() };
+    let mut figures = PeerResults { peers: peers.iter().map(Peer::name).collect(), ..PeerResults::default() };
     for row in rows {
         for peer in &peers {
             let name = peer.name();
-            let left = WHOLE.saturating_sub(begun.elapsed()).min(EACH);
+            let left = TOTAL_TIMEOUT.saturating_sub(begun.elapsed()).min(ROW_TIMEOUT);
             let start = Instant::now();
             let measured = runtime.block_on(async {
-                timeout(left, measure(*row, &stage, peer)).await.with_context(|| format!("no end within {left:?}"))?
+                timeout(left, measure(*row, &stage, peer))
+                    .await
+                    .with_context(|| format!("not finished within {left:?}"))?
             });
             figures.enter(*row, &name, measured);
-            tell(&figures, *row, &name, (begun.elapsed(), start.elapsed()));
+            print_progress(&figures, *row, &name, (begun.elapsed(), start.elapsed()));
         }
     }
     print!("{}", page::table(&figures));
@@ -140,43 +142,43 @@ pub(super) fn run(wishes: &Wishes<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn measure(row: Row, stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+async fn measure(row: PeerRow, stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
     match row {
-        Row::Install => start::install(peer),
-        Row::Start => start::start(stage, peer).await,
-        Row::FullStart => start::full_start(stage, peer).await,
-        Row::Runs => runs::runs(stage, peer).await,
-        Row::Commit => runs::commit(stage, peer).await,
-        Row::Load => runs::load(stage, peer).await,
-        Row::After => runs::after(stage, peer).await,
-        Row::Stream => long::stream(stage, peer).await,
-        Row::Busy => long::busy(stage, peer).await,
-        Row::History => long::history(stage, peer).await,
-        Row::Fanout => many::fanout(stage, peer).await,
-        Row::Idle => many::idle(stage, peer).await,
-        Row::Writes => outside::writes(stage, peer).await,
-        Row::Once => outside::once(stage, peer).await,
+        PeerRow::Install => start::install(peer),
+        PeerRow::Start => start::start(stage, peer).await,
+        PeerRow::FullStart => start::full_start(stage, peer).await,
+        PeerRow::Runs => runs::runs(stage, peer).await,
+        PeerRow::Commit => runs::commit(stage, peer).await,
+        PeerRow::Load => runs::load(stage, peer).await,
+        PeerRow::After => runs::after(stage, peer).await,
+        PeerRow::Stream => length::stream(stage, peer).await,
+        PeerRow::Busy => length::busy(stage, peer).await,
+        PeerRow::History => length::history(stage, peer).await,
+        PeerRow::Fanout => scale::fanout(stage, peer).await,
+        PeerRow::Idle => scale::idle(stage, peer).await,
+        PeerRow::Writes => outside::writes(stage, peer).await,
+        PeerRow::Once => outside::once(stage, peer).await,
     }
 }
 
 /// Prints a line of progress for a row of a peer.
-fn tell(figures: &Figures, row: Row, peer: &str, (since, took): (Duration, Duration)) {
+fn print_progress(figures: &PeerResults, row: PeerRow, peer: &str, (since, took): (Duration, Duration)) {
     let told: Vec<String> = line::of(row)
         .filter_map(|line| match figures.get(line.key, peer)? {
-            Cell::Is(value) => Some(format!("{} {} {}", line.key, page::number(*value), line.unit)),
-            Cell::Not(_) => None,
+            MeasuredCell::Value(value) => Some(format!("{} {} {}", line.key, page::number(*value), line.unit)),
+            MeasuredCell::Missing(_) => None,
         })
         .collect();
     let told = match (told.is_empty(), line::of(row).next().and_then(|line| figures.get(line.key, peer))) {
-        (true, Some(Cell::Not(why))) => format!("– ({why})"),
-        (true, Some(Cell::Is(_)) | None) | (false, _) => told.join(", "),
+        (true, Some(MeasuredCell::Missing(why))) => format!("– ({why})"),
+        (true, Some(MeasuredCell::Value(_)) | None) | (false, _) => told.join(", "),
     };
     let (minutes, seconds) = (since.as_secs() / 60, since.as_secs() % 60);
     eprintln!("{minutes:>3}:{seconds:02}  {row:?}, {peer}: {told} [{:.0} s]", took.as_secs_f64());
 }
 
 /// Builds and installs all selected peers.
-fn peers(wishes: &Wishes<'_>) -> Result<Vec<Peer>> {
+fn peers(wishes: &PeerOptions<'_>) -> Result<Vec<Peer>> {
     let logs = shell::root().join("target").join("bench");
     fs::create_dir_all(&logs)?;
     let is_wished = |name: &str| wishes.peer.is_none_or(|wish| name.to_lowercase().contains(&wish.to_lowercase()));
@@ -192,11 +194,11 @@ fn peers(wishes: &Wishes<'_>) -> Result<Vec<Peer>> {
     if is_wished("homard") {
         let binary = match wishes.binary {
             Some(binary) => fs::canonicalize(binary).with_context(|| format!("cannot find {}", binary.display()))?,
-            None => gateway::build(wishes.profile.unwrap_or(Profile::Dist))?,
+            None => gateway::build(wishes.profile.unwrap_or(BuildProfile::Dist))?,
         };
         peers.push(Peer::Homard(binary));
     }
-    ensure!(!peers.is_empty(), "nobody is called {:?}", wishes.peer.unwrap_or_default());
+    ensure!(!peers.is_empty(), "no peer matches {:?}", wishes.peer.unwrap_or_default());
     Ok(peers)
 }
 
@@ -208,7 +210,7 @@ fn example(name: &str) -> Result<PathBuf> {
 
 /// Restarts a debug build of this program as a release build with the same arguments, because the load generator must
 /// not be the bottleneck; returns whether that was necessary.
-pub(super) fn is_done_by_a_quick_build() -> Result<bool> {
+pub(super) fn rerun_in_release() -> Result<bool> {
     if !cfg!(debug_assertions) {
         return Ok(false);
     }

@@ -9,13 +9,13 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// CPU time of a process so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Usage(Duration);
+pub(super) struct CpuTime(Duration);
 
-impl Usage {
+impl CpuTime {
     /// Reads the current value.
     pub(super) fn of(pid: u32) -> Result<Self> {
         let stat = read(pid, "stat")?;
-        let ticks = ticks(&stat).with_context(|| format!("cannot understand /proc/{pid}/stat"))?;
+        let ticks = ticks(&stat).with_context(|| format!("cannot parse /proc/{pid}/stat"))?;
         Ok(Self(TICK * ticks))
     }
 
@@ -26,7 +26,7 @@ impl Usage {
 }
 
 /// Returns the CPU time of a process's threads in nanoseconds. Threads that have exited do not count.
-pub(super) fn threads(pid: u32) -> Result<Duration> {
+pub(super) fn threads_cpu_time(pid: u32) -> Result<Duration> {
     let mut used = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         // The thread may have exited meanwhile.
@@ -63,9 +63,10 @@ pub(super) fn tree_memory(root: u32) -> Result<u64> {
 }
 
 /// Returns the CPU time of a process and its descendants so far.
-pub(super) fn tree_used(root: u32) -> Result<Duration> {
-    let below: Duration = tree(root).into_iter().skip(1).filter_map(|pid| Usage::of(pid).ok()).map(|used| used.0).sum();
-    Ok(Usage::of(root)?.0 + below)
+pub(super) fn tree_cpu_time(root: u32) -> Result<Duration> {
+    let below: Duration =
+        tree(root).into_iter().skip(1).filter_map(|pid| CpuTime::of(pid).ok()).map(|used| used.0).sum();
+    Ok(CpuTime::of(root)?.0 + below)
 }
 
 /// Returns the number of open files of a process.
@@ -76,20 +77,20 @@ pub(super) fn open_files(pid: u32) -> Result<usize> {
 /// Returns the resident memory of a process, in bytes.
 pub(super) fn memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;
-    kilobytes(&status, "VmRSS:").with_context(|| format!("cannot understand /proc/{pid}/status"))
+    kilobytes(&status, "VmRSS:").with_context(|| format!("cannot parse /proc/{pid}/status"))
 }
 
 /// Returns the peak resident memory of a process, in bytes.
 pub(super) fn peak_memory(pid: u32) -> Result<u64> {
     let status = read(pid, "status")?;
-    kilobytes(&status, "VmHWM:").with_context(|| format!("cannot understand /proc/{pid}/status"))
+    kilobytes(&status, "VmHWM:").with_context(|| format!("cannot parse /proc/{pid}/status"))
 }
 
 /// Returns the number of bytes that a process caused to be written to disk so far.
 pub(super) fn written(pid: u32) -> Result<u64> {
     let io = read(pid, "io")?;
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
-    line.and_then(|bytes| bytes.trim().parse().ok()).with_context(|| format!("cannot understand /proc/{pid}/io"))
+    line.and_then(|bytes| bytes.trim().parse().ok()).with_context(|| format!("cannot parse /proc/{pid}/io"))
 }
 
 fn read(pid: u32, file: &str) -> Result<String> {

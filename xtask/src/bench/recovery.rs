@@ -5,27 +5,30 @@ use std::{fs, path::Path, rc::Rc};
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
 
-use super::{client::Client, report::Report};
-use crate::gateway::{self, Gateway, Home};
+use super::{client::BenchClient, report::BenchReport};
+use crate::gateway::{self, GatewayHome, RunningGateway};
 
 /// Number of sessions on disk, and of unfinished runs, each in another session.
 pub(super) const SESSIONS: usize = 10_000;
-const OPEN: usize = 1_000;
+const UNFINISHED_RUNS: usize = 1_000;
 
 /// Measures a gateway of its own, whose model never answers.
-pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
-    let home = Home::new(binary, config, &logs.join("recovery.log"))?;
-    fill(&home.state())?;
-    let first = Gateway::start_at(Rc::new(home))?;
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut BenchReport) -> Result<()> {
+    let home = GatewayHome::new(binary, config, &logs.join("recovery.log"))?;
+    create_sessions(&home.state())?;
+    let first = RunningGateway::start_at(Rc::new(home))?;
     let gateway = first.kill_and_start_again()?;
     report.ready("10,000 sessions", gateway.ready_after(), 50.0);
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
-    for number in 0..OPEN {
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
+    for number in 0..UNFINISHED_RUNS {
         client.send(&key(number), "hang").await?;
     }
     let gateway = gateway.kill_and_start_again()?;
-    let said = gateway.said();
-    ensure!(said.contains(&format!("{OPEN} unfinished")), "the gateway does not say that {OPEN} runs go on:\n{said}");
+    let said = gateway.output();
+    ensure!(
+        said.contains(&format!("{UNFINISHED_RUNS} unfinished")),
+        "the gateway's log does not report {UNFINISHED_RUNS} unfinished runs:\n{said}"
+    );
     report.ready("1,000 open runs", gateway.ready_after(), 1_000.0);
     Ok(())
 }
@@ -35,7 +38,7 @@ fn key(number: usize) -> String {
 }
 
 /// Creates sessions as OpenClaw leaves them.
-pub(super) fn fill(state: &Path) -> Result<()> {
+pub(super) fn create_sessions(state: &Path) -> Result<()> {
     let folder = state.join("agents/main/sessions");
     fs::create_dir_all(&folder)?;
     let mut records = Map::new();

@@ -4,18 +4,18 @@ use std::{fmt::Write as _, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::{exec::Compared, sockets::Crowd, stopped::Stopped, wire::Read};
+use super::{exec::Comparison, sockets::SocketsResult, stalled::StalledResult, wire::WireMeasurement};
 
 /// Target of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Aim {
+pub(super) enum BenchTarget {
     AtMost(f64),
     AtLeast(f64),
     /// None; the value is only printed for comparison.
     None,
 }
 
-impl Aim {
+impl BenchTarget {
     /// Returns whether a value meets the target, if there is one.
     pub(super) fn is_met(self, value: f64) -> Option<bool> {
         match self {
@@ -27,17 +27,17 @@ impl Aim {
 }
 
 #[derive(Debug, PartialEq)]
-struct Row {
+struct BenchRow {
     name: String,
     value: f64,
     unit: &'static str,
-    aim: Aim,
+    target: BenchTarget,
 }
 
 /// All values, in the order of measurement.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    rows: Vec<Row>,
+pub(super) struct BenchReport {
+    rows: Vec<BenchRow>,
     /// CPU time per chunk of the shortest stream, to compare longer ones with.
     shortest: Option<f64>,
     /// Length of the previous stream of the wire benchmark, and its CPU time.
@@ -50,59 +50,69 @@ pub(super) struct Report {
     fanout: Option<(usize, f64)>,
 }
 
-impl Report {
-    fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, aim: Aim) {
-        self.rows.push(Row { name: name.into(), value, unit, aim });
+impl BenchReport {
+    fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, aim: BenchTarget) {
+        self.rows.push(BenchRow { name: name.into(), value, unit, target: aim });
     }
 
     /// Adds the times from process start to readiness.
     pub(super) fn start(&mut self, took: &[Duration]) {
-        self.add("cold start to ready, median", percentile(took, 50), "ms", Aim::AtMost(50.0));
+        self.add("cold start to ready, median", percentile(took, 50), "ms", BenchTarget::AtMost(50.0));
     }
 
     /// Adds the memory before any run.
     pub(super) fn idle_memory(&mut self, bytes: u64) {
-        self.add("memory, idle", mebibytes(bytes), "MiB", Aim::AtMost(25.0));
+        self.add("memory, idle", mebibytes(bytes), "MiB", BenchTarget::AtMost(25.0));
     }
 
     /// Adds sequential warm runs, through the gateway and direct, and the CPU time of the former.
     pub(super) fn runs(&mut self, through: &[Duration], straight: &[Duration], used: Duration) {
         let runs = through.len() as f64;
-        for (percent, aim) in [(50, Aim::AtMost(2.0)), (95, Aim::None)] {
+        for (percent, aim) in [(50, BenchTarget::AtMost(2.0)), (95, BenchTarget::None)] {
             let (with, without) = (percentile(through, percent), percentile(straight, percent));
-            self.add(format!("run through the gateway, p{percent}"), with, "ms", Aim::None);
-            self.add(format!("same stream read straight, p{percent}"), without, "ms", Aim::None);
+            self.add(format!("run through the gateway, p{percent}"), with, "ms", BenchTarget::None);
+            self.add(format!("same stream read directly, p{percent}"), without, "ms", BenchTarget::None);
             self.add(format!("overhead of a run, p{percent}"), with - without, "ms", aim);
-            self.add(format!("overhead of a run, p{percent}, ratio"), with / without, "x", Aim::None);
+            self.add(format!("overhead of a run, p{percent}, ratio"), with / without, "x", BenchTarget::None);
         }
-        self.add("processor time of a run", milliseconds(used) / runs, "ms", Aim::AtMost(2.0));
+        self.add("processor time of a run", milliseconds(used) / runs, "ms", BenchTarget::AtMost(2.0));
     }
 
     /// Adds the CPU time of streams of one size, for all chunks together.
     pub(super) fn stream(&mut self, size: usize, used: Duration, chunks: usize) {
         let each = used.as_secs_f64() * 1e6 / chunks as f64;
-        self.add(format!("processor time of a chunk, {size} a run"), each, "µs", Aim::AtMost(20.0));
+        self.add(format!("processor time of a chunk, {size} a run"), each, "µs", BenchTarget::AtMost(20.0));
         match self.shortest {
             None => self.shortest = Some(each),
             // Constant within the tolerance of a coarse clock and a busy machine.
             Some(shortest) => {
-                self.add(format!("… against the shortest stream, {size}"), each / shortest, "x", Aim::AtMost(1.5));
+                self.add(
+                    format!("… against the shortest stream, {size}"),
+                    each / shortest,
+                    "x",
+                    BenchTarget::AtMost(1.5),
+                );
             }
         }
     }
 
     /// Adds a stream of this many chunks, parsed by the wire decoder and read without parsing.
-    pub(super) fn wire(&mut self, chunks: usize, wire: Read, bare: Read) {
-        let thousand = |read: Read| read.used / chunks as f64;
-        self.add(format!("wire, processor time of 1000, {chunks} chunks"), thousand(wire), "ms", Aim::None);
-        self.add("… bare reqwest", thousand(bare), "ms", Aim::None);
-        self.add("… first delta, median", wire.first / 1e3, "ms", Aim::None);
-        self.add("… first bytes of bare reqwest, median", bare.first / 1e3, "ms", Aim::None);
+    pub(super) fn wire(&mut self, chunks: usize, wire: WireMeasurement, bare: WireMeasurement) {
+        let thousand = |read: WireMeasurement| read.cpu_time / chunks as f64;
+        self.add(format!("wire, processor time of 1000, {chunks} chunks"), thousand(wire), "ms", BenchTarget::None);
+        self.add("… bare reqwest", thousand(bare), "ms", BenchTarget::None);
+        self.add("… first delta, median", wire.first / 1e3, "ms", BenchTarget::None);
+        self.add("… first bytes of bare reqwest, median", bare.first / 1e3, "ms", BenchTarget::None);
         // Linear: twice the chunks cost about twice as much.
-        if let Some((shorter, used)) = self.wire.replace((chunks, wire.used))
+        if let Some((shorter, used)) = self.wire.replace((chunks, wire.cpu_time))
             && chunks == 2 * shorter
         {
-            self.add(format!("… {chunks} chunks against {shorter}"), wire.used / used, "x", Aim::AtMost(2.2));
+            self.add(
+                format!("… {chunks} chunks against {shorter}"),
+                wire.cpu_time / used,
+                "x",
+                BenchTarget::AtMost(2.2),
+            );
         }
     }
 
@@ -110,63 +120,73 @@ impl Report {
     pub(super) fn load(&mut self, sessions: usize, runs: usize, took: Duration) {
         let rate = runs as f64 / took.as_secs_f64();
         let name = format!("runs a second, {sessions} session{}", if sessions == 1 { "" } else { "s" });
-        self.add(name, rate, "/s", Aim::AtLeast(500.0));
+        self.add(name, rate, "/s", BenchTarget::AtLeast(500.0));
     }
 
     /// Adds the time until all messages queued in one session were answered, and of the same streams read directly.
     pub(super) fn drain(&mut self, messages: usize, took: Duration, straight: Duration) {
-        self.add(format!("{messages} messages to a busy session, drained"), milliseconds(took), "ms", Aim::None);
-        self.add("… the same streams read straight", milliseconds(straight), "ms", Aim::None);
+        self.add(
+            format!("{messages} messages to a busy session, drained"),
+            milliseconds(took),
+            "ms",
+            BenchTarget::None,
+        );
+        self.add("… the same streams read directly", milliseconds(straight), "ms", BenchTarget::None);
         let each = (milliseconds(took) - milliseconds(straight)) / messages as f64;
-        self.add("… each, beside the model", each, "ms", Aim::AtMost(2.0));
+        self.add("… each, beside the model", each, "ms", BenchTarget::AtMost(2.0));
     }
 
     /// Adds runs watched by this many sockets: the CPU time of the delivered frames.
     pub(super) fn fanout(&mut self, sockets: usize, used: Duration, frames: usize) {
         let each = used.as_secs_f64() * 1e6 / frames as f64;
         let who = format!("{sockets} socket{}", if sockets == 1 { "" } else { "s" });
-        self.add(format!("processor time of a frame, {who}"), each, "µs", Aim::None);
+        self.add(format!("processor time of a frame, {who}"), each, "µs", BenchTarget::None);
         // Flat or falling: the shared part of the work is spread over more sockets.
         if let Some((fewer, before)) = self.fanout.replace((sockets, each)) {
-            self.add(format!("… against {fewer}, {who}"), each / before, "x", Aim::AtMost(1.5));
+            self.add(format!("… against {fewer}, {who}"), each / before, "x", BenchTarget::AtMost(1.5));
         }
     }
 
     /// Adds a run as one reader receives it, alone and beside one that does not read.
     pub(super) fn beside_silent(&mut self, alone: Duration, beside: Duration) {
-        self.add("run with one reader", milliseconds(alone), "ms", Aim::None);
-        self.add("… beside one that does not read", milliseconds(beside), "ms", Aim::None);
+        self.add("run with one reader", milliseconds(alone), "ms", BenchTarget::None);
+        self.add("… beside one that does not read", milliseconds(beside), "ms", BenchTarget::None);
         let ratio = beside.as_secs_f64() / alone.as_secs_f64();
-        self.add("… against the reader alone", ratio, "x", Aim::AtMost(1.1));
+        self.add("… against the reader alone", ratio, "x", BenchTarget::AtMost(1.1));
     }
 
     /// R28: adds idle sockets.
-    pub(super) fn sockets(&mut self, crowd: &Crowd) {
+    pub(super) fn sockets(&mut self, crowd: &SocketsResult) {
         let (count, memory) = (crowd.sockets, crowd.memory as f64 / 1024.0);
-        self.add(format!("{count} sockets, connected"), crowd.connected.as_secs_f64(), "s", Aim::AtMost(20.0));
-        self.add("… memory of each", memory / count as f64, "KiB", Aim::AtMost(16.0));
-        self.add("health, p99, before", percentile(&crowd.alone, 99), "ms", Aim::None);
-        self.add("… while they connect", percentile(&crowd.storm, 99), "ms", Aim::AtMost(50.0));
-        self.add("… while they listen", percentile(&crowd.idle, 99), "ms", Aim::AtMost(50.0));
+        self.add(format!("{count} sockets, connected"), crowd.connected.as_secs_f64(), "s", BenchTarget::AtMost(20.0));
+        self.add("… memory of each", memory / count as f64, "KiB", BenchTarget::AtMost(16.0));
+        self.add("health, p99, before", percentile(&crowd.alone, 99), "ms", BenchTarget::None);
+        self.add("… while they connect", percentile(&crowd.storm, 99), "ms", BenchTarget::AtMost(50.0));
+        self.add("… while they listen", percentile(&crowd.idle, 99), "ms", BenchTarget::AtMost(50.0));
     }
 
     /// R26: adds stalled readers, beside one that reads.
-    pub(super) fn stopped(&mut self, stopped: &Stopped) {
+    pub(super) fn stopped(&mut self, stopped: &StalledResult) {
         let (count, memory) = (stopped.readers, stopped.memory as f64 / 1024.0);
         let [alone, beside] = [&stopped.alone, &stopped.beside].map(|gaps| percentile(gaps, 99));
-        self.add(format!("{count} stopped readers, memory of each"), memory / count as f64, "KiB", Aim::AtMost(1024.0));
-        self.add("between two deltas, p99, alone", alone, "ms", Aim::None);
-        self.add("… beside stopped readers", beside, "ms", Aim::None);
-        self.add("… against alone", beside / alone, "x", Aim::AtMost(1.2));
+        self.add(
+            format!("{count} stopped readers, memory of each"),
+            memory / count as f64,
+            "KiB",
+            BenchTarget::AtMost(1024.0),
+        );
+        self.add("between two deltas, p99, alone", alone, "ms", BenchTarget::None);
+        self.add("… beside stopped readers", beside, "ms", BenchTarget::None);
+        self.add("… against alone", beside / alone, "x", BenchTarget::AtMost(1.2));
     }
 
     /// Adds a list of ten thousand sessions, a page of it, and an empty request.
     pub(super) fn sessions(&mut self, all: &[Duration], page: &[Duration], empty: &[Duration]) {
         for percent in [50, 99] {
             let [all, page, empty] = [all, page, empty].map(|took| percentile(took, percent));
-            self.add(format!("sessions.list, 10,000 rows, p{percent}"), all, "ms", Aim::None);
-            self.add(format!("… a page of 100, p{percent}"), page, "ms", Aim::None);
-            self.add(format!("… a call that needs nothing, p{percent}"), empty, "ms", Aim::None);
+            self.add(format!("sessions.list, 10,000 rows, p{percent}"), all, "ms", BenchTarget::None);
+            self.add(format!("… a page of 100, p{percent}"), page, "ms", BenchTarget::None);
+            self.add(format!("… a call that needs nothing, p{percent}"), empty, "ms", BenchTarget::None);
         }
     }
 
@@ -175,158 +195,168 @@ impl Report {
     pub(super) fn acks(&mut self, clients: usize, took: &[Duration], whole: Duration, bare: f64) {
         let rate = took.len() as f64 / whole.as_secs_f64();
         let who = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
-        self.add(format!("bare syncs a second, before {who}"), bare, "/s", Aim::None);
-        self.add(format!("durable acks a second, {who}"), rate, "/s", Aim::None);
+        self.add(format!("bare syncs a second, before {who}"), bare, "/s", BenchTarget::None);
+        self.add(format!("durable acks a second, {who}"), rate, "/s", BenchTarget::None);
         // If the disk itself is fast, there is little to gain by sharing its syncs.
-        let aim = if clients >= 256 && bare < 1_000.0 { Aim::AtLeast(10.0) } else { Aim::None };
+        let aim = if clients >= 256 && bare < 1_000.0 { BenchTarget::AtLeast(10.0) } else { BenchTarget::None };
         self.add(format!("… against bare syncs, {who}"), rate / bare, "x", aim);
-        self.add(format!("… p50, {who}"), percentile(took, 50), "ms", Aim::None);
-        self.add(format!("… p99, {who}"), percentile(took, 99), "ms", Aim::None);
+        self.add(format!("… p50, {who}"), percentile(took, 50), "ms", BenchTarget::None);
+        self.add(format!("… p99, {who}"), percentile(took, 99), "ms", BenchTarget::None);
     }
 
-    /// Adds the file writes of a plain run.
+    /// Adds the file writes of a plain run, which is one streamed answer without tool calls.
     pub(super) fn written(&mut self, syncs: f64, calls: f64, bytes: f64) {
-        // Two of its own; background work adds its share.
-        self.add("syncs of a plain run", syncs, "", Aim::AtMost(2.5));
-        self.add("write calls of a plain run", calls, "", Aim::AtMost(12.0));
-        self.add("bytes written by a plain run", bytes / 1024.0, "KiB", Aim::AtMost(24.0));
+        // A run syncs twice; the rest is for background work.
+        self.add("syncs of a plain run", syncs, "", BenchTarget::AtMost(2.5));
+        self.add("write calls of a plain run", calls, "", BenchTarget::AtMost(12.0));
+        self.add("bytes written by a plain run", bytes / 1024.0, "KiB", BenchTarget::AtMost(24.0));
     }
 
     /// Adds the bytes of a plain run, where only the kernel's count is available.
     pub(super) fn bytes_only(&mut self, bytes: u64) {
-        self.add("bytes of a plain run (no strace here)", bytes as f64 / 1024.0, "KiB", Aim::None);
+        self.add("bytes of a plain run (no strace here)", bytes as f64 / 1024.0, "KiB", BenchTarget::None);
     }
 
     /// Adds the time until a killed gateway is ready again.
     pub(super) fn ready(&mut self, with: &str, took: Duration, aim: f64) {
-        self.add(format!("ready after a kill, {with}"), milliseconds(took), "ms", Aim::AtMost(aim));
+        self.add(format!("ready after a kill, {with}"), milliseconds(took), "ms", BenchTarget::AtMost(aim));
     }
 
     /// Adds turns in transcripts of one length: the first ones, which read it from disk, and later ones.
     pub(super) fn turn(&mut self, length: usize, cold: &[Duration], warm: &[Duration]) {
         let (cold, warm) = (percentile(cold, 50), percentile(warm, 50));
-        self.add(format!("turn after {length} messages, warm, median"), warm, "ms", Aim::None);
+        self.add(format!("turn after {length} messages, warm, median"), warm, "ms", BenchTarget::None);
         match self.warm {
             None => self.warm = Some(warm),
             // Flat: only the length of the prompt matters.
             Some(shortest) => {
-                self.add(format!("… against the shortest, warm, {length}"), warm / shortest, "x", Aim::AtMost(1.5));
+                self.add(
+                    format!("… against the shortest, warm, {length}"),
+                    warm / shortest,
+                    "x",
+                    BenchTarget::AtMost(1.5),
+                );
             }
         }
-        self.add(format!("turn after {length} messages, cold, median"), cold, "ms", Aim::None);
+        self.add(format!("turn after {length} messages, cold, median"), cold, "ms", BenchTarget::None);
         if let Some((shorter, before)) = self.cold.replace((length, cold)) {
             // Linear: the time grows at most like the number of messages.
-            let aim = Aim::AtMost(length as f64 / shorter as f64 * 1.2);
+            let aim = BenchTarget::AtMost(length as f64 / shorter as f64 * 1.2);
             self.add(format!("… against {shorter}, cold, {length}"), cold / before, "x", aim);
         }
     }
 
     /// Adds the compaction of a huge session, and the peak memory of the gateway.
     pub(super) fn compaction(&mut self, took: Duration, memory: u64) {
-        self.add("compaction of 100 MB", milliseconds(took), "ms", Aim::None);
-        self.add("… memory, at most", mebibytes(memory), "MiB", Aim::None);
+        self.add("compaction of 100 MB", milliseconds(took), "ms", BenchTarget::None);
+        self.add("… memory, at most", mebibytes(memory), "MiB", BenchTarget::None);
     }
 
     /// Adds a no-op command, for each kind of sandbox; the last one is the bare shell.
-    pub(super) fn exec(&mut self, compared: &Compared) {
-        let Some(((shell, bare), ways)) = compared.took.split_last() else { return };
+    pub(super) fn exec(&mut self, compared: &Comparison) {
+        let Some(((shell, bare), ways)) = compared.times.split_last() else { return };
         let bare = percentile(bare, 50);
-        self.add(format!("{shell}, median"), bare, "ms", Aim::None);
+        self.add(format!("{shell}, median"), bare, "ms", BenchTarget::None);
         for (way, took) in ways {
             let took = percentile(took, 50);
-            self.add(format!("exec, {way}, median"), took, "ms", Aim::None);
-            self.add(format!("… {way} against {shell}"), took / bare, "x", Aim::None);
+            self.add(format!("exec, {way}, median"), took, "ms", BenchTarget::None);
+            self.add(format!("… {way} against {shell}"), took / bare, "x", BenchTarget::None);
         }
     }
 
     /// R73: adds the redaction of secrets in a text, compared with its serialization.
-    pub(super) fn secrets(&mut self, compared: &Compared) {
-        let [(_, ours), (other, theirs)] = &compared.took[..] else { return };
+    pub(super) fn secrets(&mut self, compared: &Comparison) {
+        let [(_, ours), (other, theirs)] = &compared.times[..] else { return };
         let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
-        self.add(format!("{}, median", compared.what), ours, "ms", Aim::AtMost(5.0));
-        self.add(format!("… against {other}, {}", compared.what), ours / theirs, "x", Aim::None);
+        self.add(format!("{}, median", compared.what), ours, "ms", BenchTarget::AtMost(5.0));
+        self.add(format!("… against {other}, {}", compared.what), ours / theirs, "x", BenchTarget::None);
     }
 
     /// Adds a search by our tool and by another program.
-    pub(super) fn search(&mut self, compared: &Compared) {
-        let [(_, ours), (program, theirs)] = &compared.took[..] else { return };
+    pub(super) fn search(&mut self, compared: &Comparison) {
+        let [(_, ours), (program, theirs)] = &compared.times[..] else { return };
         let (ours, theirs) = (percentile(ours, 50), percentile(theirs, 50));
-        self.add(format!("{}, median", compared.what), ours, "ms", Aim::None);
+        self.add(format!("{}, median", compared.what), ours, "ms", BenchTarget::None);
         // In JSON output each row needs a unique name.
-        self.add(format!("… {program}, {}", compared.what), theirs, "ms", Aim::None);
-        self.add(format!("… against {program}, {}", compared.what), ours / theirs, "x", Aim::AtMost(1.5));
+        self.add(format!("… {program}, {}", compared.what), theirs, "ms", BenchTarget::None);
+        self.add(format!("… against {program}, {}", compared.what), ours / theirs, "x", BenchTarget::AtMost(1.5));
     }
 
     /// Adds the calls of a hook of each kind, in relation to a run without hooks.
-    pub(super) fn hook(&mut self, compared: &Compared, run: &[Duration]) {
+    pub(super) fn hook(&mut self, compared: &Comparison, run: &[Duration]) {
         let run = percentile(run, 50);
-        for (who, took) in &compared.took {
+        for (who, took) in &compared.times {
             let took = percentile(took, 50);
-            self.add(format!("hook call, {who}, {}", compared.what), took * 1e3, "µs", Aim::None);
-            self.add(format!("… of a run without, {who}, {}", compared.what), took / run * 100.0, "%", Aim::None);
+            self.add(format!("hook call, {who}, {}", compared.what), took * 1e3, "µs", BenchTarget::None);
+            self.add(
+                format!("… of a run without, {who}, {}", compared.what),
+                took / run * 100.0,
+                "%",
+                BenchTarget::None,
+            );
         }
     }
 
     /// Adds runs with hooks at every point, of each kind; the first kind has none.
-    pub(super) fn hooked(&mut self, compared: &Compared) {
-        let Some(((_, bare), ways)) = compared.took.split_first() else { return };
+    pub(super) fn hooked(&mut self, compared: &Comparison) {
+        let Some(((_, bare), ways)) = compared.times.split_first() else { return };
         let bare = percentile(bare, 50);
-        self.add(format!("{}, without hooks, median", compared.what), bare, "ms", Aim::None);
+        self.add(format!("{}, without hooks, median", compared.what), bare, "ms", BenchTarget::None);
         for (way, took) in ways {
             let took = percentile(took, 50);
-            self.add(format!("… with 21 in {way}, median"), took, "ms", Aim::None);
-            self.add(format!("… with 21 in {way}, against none"), took / bare, "x", Aim::None);
+            self.add(format!("… with 21 in {way}, median"), took, "ms", BenchTarget::None);
+            self.add(format!("… with 21 in {way}, against none"), took / bare, "x", BenchTarget::None);
         }
     }
 
     /// Adds starts without and with plugins.
     pub(super) fn start_with(&mut self, plugins: &str, without: &[Duration], with: &[Duration]) {
         let (without, with) = (percentile(without, 50), percentile(with, 50));
-        self.add(format!("start to ready, before {plugins}, median"), without, "ms", Aim::None);
-        self.add(format!("… with {plugins}, median"), with, "ms", Aim::None);
-        self.add(format!("… more with {plugins}"), with - without, "ms", Aim::AtMost(20.0));
+        self.add(format!("start to ready, before {plugins}, median"), without, "ms", BenchTarget::None);
+        self.add(format!("… with {plugins}, median"), with, "ms", BenchTarget::None);
+        self.add(format!("… more with {plugins}"), with - without, "ms", BenchTarget::AtMost(20.0));
     }
 
     /// Adds the memory after everything.
     pub(super) fn memory_after(&mut self, bytes: u64) {
-        self.add("memory, after all that", mebibytes(bytes), "MiB", Aim::AtMost(60.0));
+        self.add("memory, after all that", mebibytes(bytes), "MiB", BenchTarget::AtMost(60.0));
     }
 
     /// True if all targets are met.
     pub(super) fn is_met(&self) -> bool {
-        self.rows.iter().all(|row| row.aim.is_met(row.value) != Some(false))
+        self.rows.iter().all(|row| row.target.is_met(row.value) != Some(false))
     }
 
     /// Formats a table.
     pub(super) fn to_table(&self) -> String {
         let mut table = String::new();
         for row in &self.rows {
-            let aim = match row.aim {
-                Aim::AtMost(most) => format!("≤ {most}"),
-                Aim::AtLeast(least) => format!("≥ {least}"),
-                Aim::None => String::new(),
+            let aim = match row.target {
+                BenchTarget::AtMost(most) => format!("≤ {most}"),
+                BenchTarget::AtLeast(least) => format!("≥ {least}"),
+                BenchTarget::None => String::new(),
             };
-            let verdict = match row.aim.is_met(row.value) {
+            let verdict = match row.target.is_met(row.value) {
                 Some(true) => "ok",
                 Some(false) => "MISSED",
                 None => "",
             };
-            let Row { name, value, unit, .. } = row;
+            let BenchRow { name, value, unit, .. } = row;
             // Writing to a `String` cannot fail.
             writeln!(table, "{}", format!("{name:<45} {value:>10.2} {unit:<4} {aim:<7} {verdict}").trim_end()).ok();
         }
         table
     }
 
-    /// Formats JSON.
+    /// Returns the rows as JSON: value, unit, target, and whether the target is met.
     pub(super) fn to_json(&self) -> Value {
-        let told = |row: &Row| {
-            let aim = match row.aim {
-                Aim::AtMost(most) => json!({"atMost": most}),
-                Aim::AtLeast(least) => json!({"atLeast": least}),
-                Aim::None => Value::Null,
+        let told = |row: &BenchRow| {
+            let aim = match row.target {
+                BenchTarget::AtMost(most) => json!({"atMost": most}),
+                BenchTarget::AtLeast(least) => json!({"atLeast": least}),
+                BenchTarget::None => Value::Null,
             };
-            let met = row.aim.is_met(row.value);
+            let met = row.target.is_met(row.value);
             (row.name.clone(), json!({"value": row.value, "unit": row.unit, "aim": aim, "met": met}))
         };
         Value::Object(self.rows.iter().map(told).collect::<Map<_, _>>())
@@ -366,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_missed_aim_is_told() {
-        let mut report = Report::default();
+        let mut report = BenchReport::default();
         report.start(&ms(&[60]));
         report.load(10, 1_000, Duration::from_secs(1));
         report.stream(250, Duration::from_millis(10), 1_000);
@@ -380,7 +410,7 @@ mod tests {
              processor time of a chunk, 1000 a run              18.00 µs   ≤ 20    ok\n\
              … against the shortest stream, 1000                 1.80 x    ≤ 1.5   MISSED\n\
              50 messages to a busy session, drained            600.00 ms\n\
-             … the same streams read straight                  350.00 ms\n\
+             … the same streams read directly                  350.00 ms\n\
              … each, beside the model                            5.00 ms   ≤ 2     MISSED\n"
         );
         assert_eq!(
@@ -391,7 +421,7 @@ mod tests {
 
     #[test]
     fn frames_are_compared_with_those_of_fewer_sockets() {
-        let mut report = Report::default();
+        let mut report = BenchReport::default();
         report.fanout(1, Duration::from_millis(10), 100);
         report.fanout(10, Duration::from_millis(20), 1_000);
         report.beside_silent(Duration::from_millis(2_000), Duration::from_millis(2_500));
@@ -408,7 +438,7 @@ mod tests {
 
     #[test]
     fn warm_turns_are_flat_and_cold_ones_linear() {
-        let mut report = Report::default();
+        let mut report = BenchReport::default();
         report.turn(10, &ms(&[2]), &ms(&[1]));
         report.turn(1_000, &ms(&[30]), &ms(&[2]));
         report.compaction(Duration::from_secs(3), 1 << 30);
@@ -427,11 +457,11 @@ mod tests {
 
     #[test]
     fn hooks_are_told_beside_a_run_that_has_none() {
-        let compared = |what: &str, took: &[(&str, u64)]| Compared {
+        let compared = |what: &str, took: &[(&str, u64)]| Comparison {
             what: what.to_owned(),
-            took: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
+            times: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
         };
-        let mut report = Report::default();
+        let mut report = BenchReport::default();
         report.hook(&compared("short", &[("Rust", 1)]), &ms(&[4]));
         report.hooked(&compared("run", &[("none", 4), ("Node", 6)]));
         report.start_with("50 plugins", &ms(&[30]), &ms(&[51]));
@@ -450,11 +480,11 @@ mod tests {
 
     #[test]
     fn tools_are_told_beside_the_programs_that_do_the_same() {
-        let compared = |what: &str, took: &[(&str, u64)]| Compared {
+        let compared = |what: &str, took: &[(&str, u64)]| Comparison {
             what: what.to_owned(),
-            took: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
+            times: took.iter().map(|(who, took)| ((*who).to_owned(), ms(&[*took]))).collect(),
         };
-        let mut report = Report::default();
+        let mut report = BenchReport::default();
         report.exec(&compared("exec", &[("bare", 3), ("tier A", 10), ("sh -c true", 2)]));
         report.secrets(&compared("secrets", &[("ours", 4), ("JSON", 2)]));
         report.search(&compared("grep x", &[("ours", 80), ("rg", 100)]));

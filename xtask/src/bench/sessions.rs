@@ -6,11 +6,11 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    client::Client,
+    client::BenchClient,
     recovery::{self, SESSIONS},
-    report::Report,
+    report::BenchReport,
 };
-use crate::gateway::{self, Gateway, Home};
+use crate::gateway::{self, GatewayHome, RunningGateway};
 
 /// Number of requests of each kind.
 const TIMES: usize = 200;
@@ -18,11 +18,11 @@ const TIMES: usize = 200;
 const PAGE: usize = 100;
 
 /// Measures a gateway of its own.
-pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
-    let home = Home::new(binary, config, &logs.join("sessions.log"))?;
-    recovery::fill(&home.state())?;
-    let gateway = Gateway::start_at(Rc::new(home))?;
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut BenchReport) -> Result<()> {
+    let home = GatewayHome::new(binary, config, &logs.join("sessions.log"))?;
+    recovery::create_sessions(&home.state())?;
+    let gateway = RunningGateway::start_at(Rc::new(home))?;
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     let questions = [
         ("all", "sessions.list", json!({}), SESSIONS),
         ("a page", "sessions.list", json!({"limit": PAGE}), PAGE),
@@ -33,7 +33,7 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
         for ((_, method, params, rows), took) in questions.iter().zip(&mut took) {
             let (time, answer) = client.call(method, params.clone()).await?;
             let told = answer.matches(r#""sessionId":"#).count();
-            ensure!(told == *rows, "{method} should have told of {rows} sessions, and told of {told}");
+            ensure!(told == *rows, "{method} should have returned {rows} sessions, but returned {told}");
             took.push(time);
         }
     }

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{client::Client, config, model::Model, peers::plot::Lines, process, report::percentile};
+use super::{client::BenchClient, config, model::BenchModel, peers::plot::LineChart, process, report::percentile};
 use crate::{
-    gateway::{self, Gateway},
+    gateway::{self, RunningGateway},
     shell,
 };
 
@@ -19,19 +19,19 @@ use crate::{
 const SESSIONS: usize = 200;
 const TURNS: usize = 20;
 /// Interval between memory readings.
-const LOOK: Duration = Duration::from_secs(5);
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 /// Message of a run.
 const TEXT: &str = "chunks=20";
 /// Fraction of the time that counts as warm-up.
 const WARM_UP: f64 = 0.2;
 /// Time limit for unfinished runs at the end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Growth in MiB per hour below which memory counts as flat.
-const FLAT: f64 = 5.0;
+const FLAT_BELOW: f64 = 5.0;
 
 /// Measurements.
 #[derive(Debug, Default)]
-struct Seen {
+struct SoakResult {
     /// Seconds since the beginning, and MiB.
     memory: Vec<(f64, f64)>,
     took: Vec<Duration>,
@@ -40,37 +40,37 @@ struct Seen {
 
 /// Applies the load for this many minutes, prints progress, and stores the values.
 pub(super) async fn run(binary: &Path, minutes: f64, pace: u32) -> Result<()> {
-    let model = Model::start().context("cannot start the model server")?;
+    let model = BenchModel::start().context("cannot start the model server")?;
     let logs = tempfile::tempdir()?;
-    let gateway = Gateway::start(binary, &config(model.port()), &logs.path().join("soak.log"))?;
+    let gateway = RunningGateway::start(binary, &config(model.port()), &logs.path().join("soak.log"))?;
     let seen = load(&gateway, Duration::from_secs_f64(minutes * 60.0), pace).await?;
     ensure!(!seen.took.is_empty(), "no run ended");
     let warm: Vec<(f64, f64)> = seen.memory.iter().copied().filter(|(at, _)| *at >= minutes * 60.0 * WARM_UP).collect();
     let slope = slope(&warm) * 3600.0;
     let (first, last) = (warm.first().map_or(f64::NAN, |it| it.1), warm.last().map_or(f64::NAN, |it| it.1));
     let sentence = format!(
-        "{minutes:.0} minutes at {pace} runs a second: {} runs, {} failed. Memory after the warm-up {first:.1} MiB, at the \
-         end {last:.1} MiB; the line through it rises by {slope:.2} MiB an hour{}. A run took {:.1} ms (p50), {:.1} ms (p99).",
+        "{minutes:.0} minutes at {pace} runs a second: {} runs, {} failed. Memory after the warm-up {first:.1} MiB, \
+         at the end {last:.1} MiB; the trend is {slope:.2} MiB an hour{}. A run took {:.1} ms (p50), {:.1} ms (p99).",
         seen.took.len(),
         seen.bad,
-        if slope.abs() < FLAT { " (flat)" } else { "" },
+        if slope.abs() < FLAT_BELOW { " (flat)" } else { "" },
         percentile(&seen.took, 50),
         percentile(&seen.took, 99),
     );
     println!("{sentence}");
-    keep(&sentence, &seen, slope)
+    store_result(&sentence, &seen, slope)
 }
 
 /// Sends at a steady pace and reads the responses.
-async fn load(gateway: &Gateway, time: Duration, pace: u32) -> Result<Seen> {
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+async fn load(gateway: &RunningGateway, time: Duration, pace: u32) -> Result<SoakResult> {
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     let begun = Instant::now();
-    let mut seen = Seen::default();
+    let mut seen = SoakResult::default();
     let mut pace = interval(Duration::from_secs(1) / pace);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut look = interval(LOOK);
+    let mut look = interval(MEMORY_INTERVAL);
     let (mut sent, mut under_way) = (0, std::collections::HashMap::new());
-    while begun.elapsed() < time || (!under_way.is_empty() && begun.elapsed() < time + PATIENCE) {
+    while begun.elapsed() < time || (!under_way.is_empty() && begun.elapsed() < time + DRAIN_TIMEOUT) {
         tokio::select! {
             biased;
             _ = look.tick() => {
@@ -86,12 +86,12 @@ async fn load(gateway: &Gateway, time: Duration, pace: u32) -> Result<Seen> {
                 // A reset would abort an active run.
                 let is_at_work = under_way.values().any(|(_, at_work)| *at_work == session);
                 if turn > 0 && turn.is_multiple_of(TURNS) && !is_at_work {
-                    client.ask("sessions.reset", json!({"key": key})).await?;
+                    client.request("sessions.reset", json!({"key": key})).await?;
                 }
-                under_way.insert(client.begin_text(&key, TEXT).await?, (Instant::now(), session));
+                under_way.insert(client.start_run_with_text(&key, TEXT).await?, (Instant::now(), session));
                 sent += 1;
             }
-            answer = client.answer() => {
+            answer = client.next_response() => {
                 let answer = answer?;
                 let id = answer["id"].as_str().unwrap_or_default();
                 if answer["payload"]["status"] == "accepted" {
@@ -123,20 +123,20 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 }
 
 /// Stores the result for the benchmark page.
-fn keep(sentence: &str, seen: &Seen, slope: f64) -> Result<()> {
+fn store_result(sentence: &str, seen: &SoakResult, slope: f64) -> Result<()> {
     let folder = shell::root().join("docs").join("benchmarks");
     fs::create_dir_all(&folder)?;
     let told = json!({"sentence": sentence, "runs": seen.took.len(), "failed": seen.bad, "mebibytesAnHour": slope});
     fs::write(folder.join("soak.json"), format!("{told:#}\n"))?;
     let points = seen.memory.iter().map(|(at, memory)| (at / 60.0, *memory)).collect();
-    let picture = Lines {
+    let picture = LineChart {
         title: "Memory during the soak",
         axes: ["minutes", "MiB"],
         is_logarithmic: false,
         lines: vec![("Homard".to_owned(), points)],
     };
     fs::write(folder.join("soak.svg"), picture.to_svg())?;
-    super::peers::put_soak()
+    super::peers::replace_soak()
 }
 
 #[cfg(test)]

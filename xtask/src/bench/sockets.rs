@@ -16,8 +16,8 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{client::Client, process, report::Report};
-use crate::gateway::{self, Gateway};
+use super::{client::BenchClient, process, report::BenchReport};
+use crate::gateway::{self, RunningGateway};
 
 /// Number of idle sockets.
 const SOCKETS: usize = 10_000;
@@ -30,7 +30,7 @@ const BETWEEN: Duration = Duration::from_millis(5);
 
 /// Measurements.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct SocketsResult {
     pub(super) sockets: usize,
     /// Time from the first to the last connection.
     pub(super) connected: Duration,
@@ -43,47 +43,47 @@ pub(super) struct Crowd {
 }
 
 /// Measures a gateway that has no sockets yet.
-pub(super) async fn measure(gateway: &Gateway, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(gateway: &RunningGateway, report: &mut BenchReport) -> Result<()> {
     let port = gateway.port();
     // Warm-up costs of the first connection must not count.
-    let probe = Probe::start(port);
+    let probe = HealthProbe::start(port);
     thread::sleep(LISTENING);
     let alone = probe.stop()?;
     let before = process::memory(gateway.pid())?;
 
-    let probe = Probe::start(port);
+    let probe = HealthProbe::start(port);
     let begun = Instant::now();
     let mut crowd = Vec::with_capacity(SOCKETS);
     while crowd.len() < SOCKETS {
-        let coming = (0..AT_ONCE.min(SOCKETS - crowd.len())).map(|_| Client::connect(port, gateway::TOKEN));
+        let coming = (0..AT_ONCE.min(SOCKETS - crowd.len())).map(|_| BenchClient::connect(port, gateway::TOKEN));
         crowd.extend(futures_util::future::try_join_all(coming).await?);
     }
     let connected = begun.elapsed();
     let storm = probe.stop()?;
 
-    let probe = Probe::start(port);
+    let probe = HealthProbe::start(port);
     thread::sleep(LISTENING);
     let idle = probe.stop()?;
     let memory = process::memory(gateway.pid())?.saturating_sub(before);
-    report.sockets(&Crowd { sockets: SOCKETS, connected, memory, alone, storm, idle });
+    report.sockets(&SocketsResult { sockets: SOCKETS, connected, memory, alone, storm, idle });
     drop(crowd);
     Ok(())
 }
 
 /// A probe that requests the gateway's health repeatedly, in a thread of its own.
-struct Probe {
+struct HealthProbe {
     is_over: Arc<AtomicBool>,
-    asking: thread::JoinHandle<Result<Vec<Duration>>>,
+    thread: thread::JoinHandle<Result<Vec<Duration>>>,
 }
 
-impl Probe {
+impl HealthProbe {
     fn start(port: u16) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_over);
         let asking = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let mut client = Client::connect(port, gateway::TOKEN).await?;
+                let mut client = BenchClient::connect(port, gateway::TOKEN).await?;
                 let mut took = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     took.push(client.call("health", json!({})).await?.0);
@@ -92,12 +92,12 @@ impl Probe {
                 Ok(took)
             })
         });
-        Self { is_over, asking }
+        Self { is_over, thread: asking }
     }
 
     /// Stops the probe and returns the response times.
     fn stop(self) -> Result<Vec<Duration>> {
         self.is_over.store(true, Ordering::Relaxed);
-        self.asking.join().map_err(|_panic| anyhow!("the one who asks for the gateway's health broke off"))?
+        self.thread.join().map_err(|_panic| anyhow!("the health probe panicked"))?
     }
 }

@@ -14,8 +14,8 @@ use std::{
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
 
-use super::{client::Client, process, report::Report};
-use crate::gateway::{self, Gateway, Home};
+use super::{client::BenchClient, process, report::BenchReport};
+use crate::gateway::{self, GatewayHome, RunningGateway};
 
 /// Numbers of messages in a transcript.
 const LENGTHS: [usize; 5] = [10, 100, 1_000, 10_000, 50_000];
@@ -35,12 +35,12 @@ const HUGE: (usize, usize) = (50_000, 1_850);
 const HUGE_BYTES: u64 = 100_000_000;
 
 /// Measures a gateway of its own.
-pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut Report) -> Result<()> {
-    let home = Home::new(binary, config, &logs.join("turn.log"))?;
-    let huge = fill(&home.state())?;
+pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: &mut BenchReport) -> Result<()> {
+    let home = GatewayHome::new(binary, config, &logs.join("turn.log"))?;
+    let huge = create_sessions(&home.state())?;
     ensure!(huge >= HUGE_BYTES, "the huge transcript has only {huge} bytes");
-    let gateway = Gateway::start_at(Rc::new(home))?;
-    let mut client = Client::connect(gateway.port(), gateway::TOKEN).await?;
+    let gateway = RunningGateway::start_at(Rc::new(home))?;
+    let mut client = BenchClient::connect(gateway.port(), gateway::TOKEN).await?;
     // The first run of a gateway warms it up and is not measured.
     client.run("agent:main:turn-first", 1).await?;
     for length in LENGTHS {
@@ -59,11 +59,11 @@ pub(super) async fn measure(binary: &Path, config: &Value, logs: &Path, report: 
 }
 
 /// Compacts the huge conversation and checks the result.
-async fn compact(client: &mut Client) -> Result<Duration> {
+async fn compact(client: &mut BenchClient) -> Result<Duration> {
     let (took, answer) = client.compact(&key(HUGE.0, SESSIONS)).await?;
     let (before, after) = (answer["tokensBefore"].as_u64(), answer["tokensAfter"].as_u64());
     let is_short = before > Some(10_000_000) && after < Some(100_000);
-    ensure!(answer["compacted"] == true && is_short, "the huge conversation was not made short: {answer}");
+    ensure!(answer["compacted"] == true && is_short, "the huge conversation was not compacted: {answer}");
     Ok(took)
 }
 
@@ -72,7 +72,7 @@ fn key(length: usize, number: usize) -> String {
 }
 
 /// Creates sessions as OpenClaw leaves them; returns the size of the huge one in bytes.
-fn fill(state: &Path) -> Result<u64> {
+fn create_sessions(state: &Path) -> Result<u64> {
     let folder = state.join("agents/main/sessions");
     fs::create_dir_all(&folder)?;
     let mut records = Map::new();

@@ -23,11 +23,11 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tokio::time::Instant;
 
-use super::tree::Tree;
+use super::tree::PatchedTree;
 use crate::shell;
 
 /// Time limit of a check; one that hangs counts as having detected the bug.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(600);
 /// Polling interval for the end of a check.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -61,7 +61,7 @@ fn header(text: &str) -> Option<(String, Vec<String>)> {
 
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum CheckResult {
     Passed,
     Failed,
     Hung,
@@ -70,21 +70,21 @@ enum Verdict {
 /// Applies every bug, one at a time, and reports which were detected.
 pub(super) fn run(only: Option<&str>) -> Result<()> {
     let mutants = all(only)?;
-    let tree = Tree::new()?;
+    let tree = PatchedTree::new()?;
     let mut sound = BTreeSet::new();
     for check in mutants.iter().flat_map(|mutant| &mutant.checks) {
         if sound.insert(check) {
             build(&tree, check).context("the tree does not build")?;
-            let verdict = judge(&tree, check)?;
-            ensure!(verdict == Verdict::Passed, "`{check}` does not pass without a bug ({verdict:?})");
-            println!("ok      without a bug: {check}");
+            let verdict = run_check(&tree, check)?;
+            ensure!(verdict == CheckResult::Passed, "`{check}` fails on the unmodified tree ({verdict:?})");
+            println!("ok      unmodified tree: {check}");
         }
     }
     let mut escaped = Vec::new();
     for mutant in &mutants {
         let start = Instant::now();
         tree.restore()?;
-        let told = match notice(&tree, mutant) {
+        let told = match first_detection(&tree, mutant) {
             Ok(Some((check, verdict))) => format!("caught  {}: {} — {verdict:?} by `{check}`", mutant.name, mutant.bug),
             Ok(None) => {
                 escaped.push(mutant.name.clone());
@@ -99,9 +99,9 @@ pub(super) fn run(only: Option<&str>) -> Result<()> {
     }
     tree.restore()?;
     if !escaped.is_empty() {
-        bail!("{} of {} bugs were not noticed: {}", escaped.len(), mutants.len(), escaped.join(", "));
+        bail!("{} of {} seeded bugs were not detected: {}", escaped.len(), mutants.len(), escaped.join(", "));
     }
-    println!("all {} bugs were noticed", mutants.len());
+    println!("all {} seeded bugs were detected", mutants.len());
     Ok(())
 }
 
@@ -122,13 +122,13 @@ fn all(only: Option<&str>) -> Result<Vec<Mutant>> {
 }
 
 /// Returns the first check that detects a bug.
-fn notice<'a>(tree: &Tree, mutant: &'a Mutant) -> Result<Option<(&'a str, Verdict)>> {
+fn first_detection<'a>(tree: &PatchedTree, mutant: &'a Mutant) -> Result<Option<(&'a str, CheckResult)>> {
     tree.apply(&mutant.patch)?;
     for check in &mutant.checks {
         // A patch that does not build is not a valid mutant.
         build(tree, check).context("the tree with the bug does not build")?;
-        let verdict = judge(tree, check)?;
-        if verdict != Verdict::Passed {
+        let verdict = run_check(tree, check)?;
+        if verdict != CheckResult::Passed {
             return Ok(Some((check, verdict)));
         }
     }
@@ -136,7 +136,7 @@ fn notice<'a>(tree: &Tree, mutant: &'a Mutant) -> Result<Option<(&'a str, Verdic
 }
 
 /// Builds what a check needs.
-fn build(tree: &Tree, check: &str) -> Result<()> {
+fn build(tree: &PatchedTree, check: &str) -> Result<()> {
     let words: Vec<&str> = check.split_whitespace().collect();
     let mut command = tree.command("cargo");
     match words.as_slice() {
@@ -155,7 +155,7 @@ fn build(tree: &Tree, check: &str) -> Result<()> {
 }
 
 /// Runs a check.
-fn judge(tree: &Tree, check: &str) -> Result<Verdict> {
+fn run_check(tree: &PatchedTree, check: &str) -> Result<CheckResult> {
     let (variables, words): (Vec<&str>, Vec<&str>) =
         check.split_whitespace().partition(|word| word.split_once('=').is_some_and(|(name, _)| is_variable(name)));
     let mut command = match words.as_slice() {
@@ -177,12 +177,12 @@ fn judge(tree: &Tree, check: &str) -> Result<Verdict> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() { Verdict::Passed } else { Verdict::Failed });
+            return Ok(if status.success() { CheckResult::Passed } else { CheckResult::Failed });
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > CHECK_TIMEOUT {
             child.kill()?;
             child.wait()?;
-            return Ok(Verdict::Hung);
+            return Ok(CheckResult::Hung);
         }
         thread::sleep(POLL);
     }

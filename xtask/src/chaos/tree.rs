@@ -13,34 +13,34 @@ use crate::shell;
 
 /// A copy of the working tree, with a target folder of its own.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct PatchedTree {
     /// A pristine second copy, because the working tree itself may change meanwhile.
     origin: PathBuf,
     root: PathBuf,
     target: PathBuf,
     /// Temporary folder for what failing checks leave behind.
-    scraps: PathBuf,
+    temporary: PathBuf,
     names: Vec<PathBuf>,
 }
 
-impl Tree {
+impl PatchedTree {
     /// Creates the copies, or updates existing ones.
     pub(super) fn new() -> Result<Self> {
         let (working, folder) = (shell::root(), shell::target()?.join("mutants"));
         let names = shell::files(&working)?;
         let [origin, root, target, scraps] = ["origin", "tree", "target", "scraps"].map(|name| folder.join(name));
         copy_all(&working, &origin, &names)?;
-        let tree = Self { origin, root, target, scraps, names };
+        let tree = Self { origin, root, target, temporary: scraps, names };
         tree.restore()?;
         Ok(tree)
     }
 
     /// Reverts all bugs and removes what they left behind.
     pub(super) fn restore(&self) -> Result<()> {
-        if self.scraps.exists() {
-            fs::remove_dir_all(&self.scraps)?;
+        if self.temporary.exists() {
+            fs::remove_dir_all(&self.temporary)?;
         }
-        fs::create_dir_all(&self.scraps)?;
+        fs::create_dir_all(&self.temporary)?;
         copy_all(&self.origin, &self.root, &self.names)
     }
 
@@ -50,13 +50,13 @@ impl Tree {
         let above = self.root.parent().unwrap_or(&self.root);
         let mut git = Command::new("git");
         git.arg("apply").arg(patch).current_dir(&self.root).env("GIT_CEILING_DIRECTORIES", above);
-        shell::run(&mut git).context("the patch does not fit the tree any more; make it anew")
+        shell::run(&mut git).context("the patch no longer applies; recreate it")
     }
 
     /// Returns a command that runs in the tree.
     pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("TMPDIR", &self.scraps);
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("TMPDIR", &self.temporary);
         command
     }
 

@@ -13,23 +13,23 @@ use tempfile::TempDir;
 use tokio::process;
 
 /// Time limit of a client's command; the newer client needs half a minute for a simple request.
-const PATIENCE: Duration = Duration::from_secs(180);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// `PATH` of clients.
 pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Protocol version of a client.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Protocol {
+pub(super) enum ProtocolVersion {
     Three,
     Four,
 }
 
 /// An installed client.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct OpenClawClient {
     pub(super) version: &'static str,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: ProtocolVersion,
     pub(super) node: PathBuf,
     pub(super) script: PathBuf,
     /// Folder for its output.
@@ -38,12 +38,12 @@ pub(super) struct Client {
 
 /// A fresh home of a client.
 #[derive(Debug)]
-pub(super) struct Home(TempDir);
+pub(super) struct ClientHome(TempDir);
 
-impl Home {
+impl ClientHome {
     /// Creates a home that is configured for a gateway on loopback.
     pub(super) fn new(port: u16, token: &str) -> Result<Self> {
-        let home = Self::alone()?;
+        let home = Self::without_gateway()?;
         let url = format!("ws://127.0.0.1:{port}");
         let config = json!({"gateway": {"mode": "remote", "remote": {"url": url, "token": token}}});
         fs::write(home.state().join("openclaw.json"), config.to_string())?;
@@ -51,8 +51,8 @@ impl Home {
     }
 
     /// Creates a home without a gateway, with an empty state directory.
-    pub(super) fn alone() -> Result<Self> {
-        let home = Self(tempfile::tempdir().context("cannot make a home for the client")?);
+    pub(super) fn without_gateway() -> Result<Self> {
+        let home = Self(tempfile::tempdir().context("cannot create a home directory for the client")?);
         fs::create_dir(home.state())?;
         Ok(home)
     }
@@ -70,16 +70,16 @@ impl Home {
 
 /// Output of a client's command.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct ClientOutput {
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
     pub(super) stderr: String,
 }
 
-impl Said {
+impl ClientOutput {
     /// Fails unless the exit code is 0.
     pub(super) fn succeeded(self) -> Result<Self> {
-        ensure!(self.code == Some(0), "exit code {:?}: {}", self.code, self.last_words());
+        ensure!(self.code == Some(0), "exit code {:?}: {}", self.code, self.tail());
         Ok(self)
     }
 
@@ -89,7 +89,7 @@ impl Said {
         let text: Vec<&str> = self.stdout.lines().skip(start).collect();
         let text = text.join("\n");
         let first = Deserializer::from_str(&text).into_iter().next().context("no JSON on stdout")?;
-        first.context("what is on stdout begins like JSON, but is none")
+        first.context("invalid JSON on stdout")
     }
 
     /// Returns all output, for a search.
@@ -97,47 +97,49 @@ impl Said {
         format!("{}\n{}", self.stdout, self.stderr)
     }
 
-    fn last_words(&self) -> String {
+    fn tail(&self) -> String {
         let all = self.all();
         let lines: Vec<&str> = all.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(3)..].join(" | ")
     }
 }
 
-impl Client {
+impl OpenClawClient {
     /// Returns the folder of its package.
     pub(super) fn package(&self) -> &Path {
         self.script.parent().unwrap_or(&self.script)
     }
 
     /// Returns the version that it reports. Also empties its log folder for the new session.
-    pub(super) fn told_version(&self) -> Result<String> {
-        super::fresh(&self.logs)?;
+    pub(super) fn reported_version(&self) -> Result<String> {
+        super::empty_folder(&self.logs)?;
         let home = tempfile::tempdir()?;
         let output = self.command(home.path(), &["--version"]).output().context("cannot start the client")?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs a command of the client to its end. `name` is the name of its log.
-    pub(super) fn call(&self, name: &str, home: &Home, args: &[&str]) -> Result<Said> {
-        let output = self.output_in_time(home, args)?;
-        let said = Said {
+    pub(super) fn call(&self, name: &str, home: &ClientHome, args: &[&str]) -> Result<ClientOutput> {
+        let output = self.output_with_timeout(home, args)?;
+        let said = ClientOutput {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         };
-        let Said { code, stdout, stderr } = &said;
+        let ClientOutput { code, stdout, stderr } = &said;
         let log = format!("$ openclaw {}\n# exit {code:?}\n# stdout\n{stdout}\n# stderr\n{stderr}\n", args.join(" "));
-        fs::write(self.logs.join(format!("{name}.log")), log).context("cannot keep what the client said")?;
+        fs::write(self.logs.join(format!("{name}.log")), log).context("cannot write the client's log")?;
         Ok(said)
     }
 
     /// Runs a command with a time limit; uses tokio, because std has no wait with a timeout.
-    fn output_in_time(&self, home: &Home, args: &[&str]) -> Result<Output> {
+    fn output_with_timeout(&self, home: &ClientHome, args: &[&str]) -> Result<Output> {
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
             let mut command = process::Command::from(self.command(home.0.path(), args));
-            let output = tokio::time::timeout(PATIENCE, command.kill_on_drop(true).output()).await;
-            output.with_context(|| format!("no end after {PATIENCE:?}"))?.context("cannot start the client")
+            let output = tokio::time::timeout(COMMAND_TIMEOUT, command.kill_on_drop(true).output()).await;
+            output
+                .with_context(|| format!("the client did not exit within {COMMAND_TIMEOUT:?}"))?
+                .context("cannot start the client")
         })
     }
 
@@ -158,7 +160,8 @@ mod tests {
 
     #[test]
     fn json_is_found_between_other_words() {
-        let said = |stdout: &str| Said { code: Some(0), stdout: stdout.to_owned(), stderr: String::new() }.json();
+        let said =
+            |stdout: &str| ClientOutput { code: Some(0), stdout: stdout.to_owned(), stderr: String::new() }.json();
         assert_eq!(said("hello\n{\n  \"a\": 1\n}\nbye\n").unwrap(), json!({"a": 1}));
         assert_eq!(said("hello {\"a\": 1}").unwrap_err().to_string(), "no JSON on stdout");
     }

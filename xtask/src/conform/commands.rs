@@ -6,40 +6,40 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    client::{Home, Protocol},
-    puppet::{FAIL, FAILED, TOOL, TOOL_SAYS},
-    rows::Scene,
-    talk::conversations,
+    client::{ClientHome, ProtocolVersion},
+    messages::all_sessions,
+    model_rule::{FAIL, FAILED, TOOL, TOOL_SAYS},
+    rows::RowContext,
 };
 use crate::gateway::TOKEN;
 
-pub(super) fn tool(scene: &Scene<'_>) -> Result<()> {
-    let words = format!("{}, {TOOL}", scene.words(6));
+pub(super) fn tool(scene: &RowContext<'_>) -> Result<()> {
+    let words = format!("{}, {TOOL}", scene.unique_message(6));
     let said = scene.call("6-agent-tool", &["agent", "--agent", "main", "--message", &words])?.succeeded()?;
     ensure!(said.stdout.contains("The tool answered"), "the answer after the tool should be on stdout");
-    let heard = conversations(scene.state)?;
-    let talk = heard.iter().find(|talk| talk.count(&words) == 1).context("the gateway kept no such talk")?;
-    let told = talk.said.iter().any(|(role, text)| role == "toolResult" && text.contains(TOOL_SAYS));
-    ensure!(told, "the transcript should have what the tool said");
+    let heard = all_sessions(scene.state)?;
+    let talk = heard.iter().find(|talk| talk.count(&words) == 1).context("the message is in no transcript")?;
+    let told = talk.messages.iter().any(|(role, text)| role == "toolResult" && text.contains(TOOL_SAYS));
+    ensure!(told, "the transcript should contain the tool result");
     Ok(())
 }
 
-pub(super) fn model_error(scene: &Scene<'_>) -> Result<()> {
-    let words = format!("{}, {FAIL}", scene.words(7));
+pub(super) fn model_error(scene: &RowContext<'_>) -> Result<()> {
+    let words = format!("{}, {FAIL}", scene.unique_message(7));
     let said = scene.call("7-agent-error", &["agent", "--agent", "main", "--message", &words])?;
-    ensure!(!said.all().contains("falling back to embedded"), "the client answered in the gateway's place");
-    ensure!(said.all().contains(FAILED), "what the model said should be told");
+    ensure!(!said.all().contains("falling back to embedded"), "the client fell back to its embedded agent");
+    ensure!(said.all().contains(FAILED), "the model's error message should be printed");
     match scene.client.protocol {
-        Protocol::Three => ensure!(said.code == Some(0), "the exit code should be 0, but is {:?}", said.code),
-        Protocol::Four => ensure!(said.code == Some(1), "the exit code should be 1, but is {:?}", said.code),
+        ProtocolVersion::Three => ensure!(said.code == Some(0), "the exit code should be 0, but is {:?}", said.code),
+        ProtocolVersion::Four => ensure!(said.code == Some(1), "the exit code should be 1, but is {:?}", said.code),
     }
     Ok(())
 }
 
 /// A home that was paired elsewhere: the older client sends the token of that gateway first, is rejected, and forgets
 /// it.
-pub(super) fn stale_token(scene: &Scene<'_>) -> Result<()> {
-    let home = Home::new(scene.port, TOKEN)?;
+pub(super) fn stale_token(scene: &RowContext<'_>) -> Result<()> {
+    let home = ClientHome::new(scene.port, TOKEN)?;
     let ask = ["gateway", "call", "health", "--json"];
     // The first call creates the device identity.
     scene.client.call("9-first", &home, &ask)?.succeeded()?;
@@ -55,14 +55,14 @@ pub(super) fn stale_token(scene: &Scene<'_>) -> Result<()> {
     let auth = json!({"version": 1, "deviceId": device["deviceId"], "tokens": tokens});
     fs::write(identity.join("device-auth.json"), auth.to_string())?;
     let second = scene.client.call("9-second", &home, &ask)?;
-    if matches!(scene.client.protocol, Protocol::Three) {
-        ensure!(second.code == Some(1), "a token of another gateway should be refused");
+    if matches!(scene.client.protocol, ProtocolVersion::Three) {
+        ensure!(second.code == Some(1), "a token of another gateway should be rejected");
     }
-    scene.client.call("9-third", &home, &ask)?.succeeded().context("after the refusal")?;
+    scene.client.call("9-third", &home, &ask)?.succeeded().context("after the rejection")?;
     Ok(())
 }
 
-pub(super) fn others(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn others(scene: &RowContext<'_>) -> Result<()> {
     let commands: [(&str, &[&str]); 9] = [
         ("logs", &["logs", "--limit", "5", "--json"]),
         ("cron-list", &["cron", "list", "--json"]),
@@ -76,7 +76,7 @@ pub(super) fn others(scene: &Scene<'_>) -> Result<()> {
     ];
     for (name, args) in commands {
         let said = scene.call(&format!("11-{name}"), args)?.succeeded().with_context(|| args.join(" "))?;
-        ensure!(!said.all().contains("unknown method"), "`{}` asks for what is not there", args.join(" "));
+        ensure!(!said.all().contains("unknown method"), "`{}` calls an unknown method", args.join(" "));
     }
     Ok(())
 }

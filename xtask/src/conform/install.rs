@@ -10,15 +10,15 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::client::{Client, Protocol};
+use super::client::{OpenClawClient, ProtocolVersion};
 use crate::shell;
 
 /// A version of OpenClaw.
 #[derive(Debug)]
-pub(super) struct Generation {
+pub(super) struct OpenClawVersion {
     /// Version of the npm package `openclaw`.
     version: &'static str,
-    protocol: Protocol,
+    protocol: ProtocolVersion,
     /// The major version of Node that it needs.
     node: &'static str,
     /// Packages that npm must use instead of unavailable ones.
@@ -26,19 +26,19 @@ pub(super) struct Generation {
 }
 
 /// The versions that are tested.
-pub(super) const GENERATIONS: &[Generation] = &[
-    Generation {
+pub(super) const VERSIONS: &[OpenClawVersion] = &[
+    OpenClawVersion {
         version: "2026.2.9",
-        protocol: Protocol::Three,
+        protocol: ProtocolVersion::Three,
         node: "22",
         // One is a git URL, the other was removed from the registry.
         overrides: &[("libsignal", "npm:libsignal@2.0.1"), ("cssomnom", "npm:cssom@0.5.0")],
     },
-    Generation { version: "2026.9.6", protocol: Protocol::Four, node: "24", overrides: &[] },
+    OpenClawVersion { version: "2026.9.6", protocol: ProtocolVersion::Four, node: "24", overrides: &[] },
 ];
 
 /// Installs a version below `folder`, unless that was done before, and checks that it starts.
-pub(super) fn install(generation: &Generation, folder: &Path, logs: &Path) -> Result<Client> {
+pub(super) fn install(generation: &OpenClawVersion, folder: &Path, logs: &Path) -> Result<OpenClawClient> {
     let version = generation.version;
     let home = folder.join(version);
     let node_package = node_package()?;
@@ -47,9 +47,9 @@ pub(super) fn install(generation: &Generation, folder: &Path, logs: &Path) -> Re
     let modules = home.join("node_modules");
     let node: PathBuf = modules.join(node_package).join("bin").join("node");
     let script = modules.join("openclaw").join("openclaw.mjs");
-    let client = Client { version, protocol: generation.protocol, node, script, logs: logs.join(version) };
-    let told = client.told_version()?;
-    ensure!(told.contains(version), "the client in {} should be {version}, but says {told:?}", home.display());
+    let client = OpenClawClient { version, protocol: generation.protocol, node, script, logs: logs.join(version) };
+    let told = client.reported_version()?;
+    ensure!(told.contains(version), "the client in {} should be {version}, but reports {told:?}", home.display());
     println!("OpenClaw {version} starts");
     Ok(client)
 }
@@ -70,7 +70,7 @@ pub(super) fn npm(home: &Path, manifest: &Value) -> Result<()> {
     Ok(())
 }
 
-fn manifest(generation: &Generation, node_package: &str) -> Value {
+fn manifest(generation: &OpenClawVersion, node_package: &str) -> Value {
     let overrides: Value =
         generation.overrides.iter().map(|(name, with)| ((*name).to_owned(), Value::from(*with))).collect();
     json!({

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 /// Its answers.
 #[derive(Debug, Clone)]
-pub(super) enum Say {
+pub(super) enum RuleAnswer {
     /// Text.
-    Words(String),
+    Text(String),
     /// Text, word by word, with this delay before each.
     Slowly(String, Duration),
     /// A tool call, with arguments in JSON.
@@ -26,14 +26,14 @@ pub(super) enum Say {
 
 /// A running server. It ends with this program.
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct RuleModel {
     port: u16,
-    asked: Arc<Mutex<Vec<Value>>>,
+    requests: Arc<Mutex<Vec<Value>>>,
 }
 
-impl Model {
+impl RuleModel {
     /// Listens on a free loopback port, and answers by the rule.
-    pub(super) fn start(rule: fn(&Value) -> Say) -> io::Result<Self> {
+    pub(super) fn start(rule: fn(&Value) -> RuleAnswer) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -45,7 +45,7 @@ impl Model {
                 thread::spawn(move || serve(&stream, &memory, rule).ok());
             }
         });
-        Ok(Self { port, asked })
+        Ok(Self { port, requests: asked })
     }
 
     /// Returns the config that uses it.
@@ -64,25 +64,25 @@ impl Model {
     }
 
     /// Returns the bodies of all requests so far.
-    pub(super) fn asked(&self) -> Vec<Value> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn requests(&self) -> Vec<Value> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Answers one request, and closes the connection.
-fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>, rule: fn(&Value) -> Say) -> io::Result<()> {
+fn serve(mut stream: &TcpStream, asked: &Mutex<Vec<Value>>, rule: fn(&Value) -> RuleAnswer) -> io::Result<()> {
     let body: Value = serde_json::from_slice(&read_body(&mut BufReader::new(stream))?)?;
     let said = rule(&body);
     asked.lock().unwrap_or_else(PoisonError::into_inner).push(body);
-    if let Say::Fail(status, why) = said {
+    if let RuleAnswer::Fail(status, why) = said {
         let body = json!({"error": {"message": why, "type": "invalid_request_error"}}).to_string();
         let (length, kind) = (body.len(), "content-type: application/json");
         let head = format!("HTTP/1.1 {status} No\r\n{kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
         return stream.write_all(format!("{head}{body}").as_bytes());
     }
     let pause = match &said {
-        Say::Slowly(_, pause) => *pause,
-        Say::Words(_) | Say::Call(..) | Say::Fail(..) => Duration::ZERO,
+        RuleAnswer::Slowly(_, pause) => *pause,
+        RuleAnswer::Text(_) | RuleAnswer::Call(..) | RuleAnswer::Fail(..) => Duration::ZERO,
     };
     for part in answer(said) {
         stream.write_all(part.as_bytes())?;
@@ -110,20 +110,20 @@ fn read_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
 }
 
 /// Returns the chunks of an answer, in order.
-fn answer(said: Say) -> Vec<String> {
+fn answer(said: RuleAnswer) -> Vec<String> {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 9, "total_tokens": 19});
     let (deltas, reason): (Vec<_>, _) = match said {
-        Say::Words(words) | Say::Slowly(words, _) => {
+        RuleAnswer::Text(words) | RuleAnswer::Slowly(words, _) => {
             let words = words.split_inclusive(' ');
             (words.map(|word| json!({"content": word})).collect(), "stop")
         }
-        Say::Call(name, arguments) => {
+        RuleAnswer::Call(name, arguments) => {
             let call = json!({
                 "index": 0, "id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments},
             });
             (vec![json!({"tool_calls": [call]})], "tool_calls")
         }
-        Say::Fail(..) => (Vec::new(), "stop"),
+        RuleAnswer::Fail(..) => (Vec::new(), "stop"),
     };
     let said = deltas.into_iter().map(|delta| json!([{"index": 0, "delta": delta, "finish_reason": null}]));
     let end = json!([{"index": 0, "delta": {}, "finish_reason": reason}]);

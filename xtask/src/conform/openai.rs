@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::{
     install,
-    model::{Model, Say},
+    model::{RuleAnswer, RuleModel},
     sdk,
 };
 use crate::{
-    gateway::{self, Gateway},
+    gateway::{self, RunningGateway},
     shell,
 };
 
@@ -27,11 +27,11 @@ use crate::{
 const NODE_CLIENT: (&str, &str) = ("openai", "7.53.0");
 
 /// The model's final answer.
-const WORDS: &str = "It is 18 degrees in Paris.";
+const FINAL_ANSWER: &str = "It is 18 degrees in Paris.";
 
 /// Environment of the clients.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct OpenAiEnvironment<'a> {
     /// Where clients are installed.
     pub(super) folder: &'a Path,
     /// The gateway binary.
@@ -43,10 +43,10 @@ pub(super) struct Scene<'a> {
 }
 
 /// Runs both clients; returns whether each succeeded.
-pub(super) fn check(scene: Scene<'_>) -> Vec<bool> {
+pub(super) fn check(scene: OpenAiEnvironment<'_>) -> Vec<bool> {
     let clients = [("python", python(scene.folder)), ("node", node(scene.folder))];
     let checked = clients.map(|(name, client)| {
-        let result = client.and_then(|client| converse(client, name, scene));
+        let result = client.and_then(|client| run_client(client, name, scene));
         let told = match &result {
             Ok(count) => format!("pass ({count} requests)"),
             Err(why) => format!("FAIL: {why:#}"),
@@ -83,18 +83,18 @@ fn script(name: &str) -> PathBuf {
 }
 
 /// Runs a client against a gateway of its own, and compares its requests with the recorded ones; returns their number.
-fn converse(mut client: Command, name: &str, scene: Scene<'_>) -> Result<usize> {
-    let model = Model::start(answer)?;
+fn run_client(mut client: Command, name: &str, scene: OpenAiEnvironment<'_>) -> Result<usize> {
+    let model = RuleModel::start(answer)?;
     let mut config = model.config();
     // A local model would be offered only a few tools.
     config["gateway"] = json!({"http": {"endpoints": {
         "chatCompletions": {"enabled": true}, "responses": {"enabled": true},
     }}});
-    let gateway = Gateway::start(scene.binary, &config, &scene.logs.join(format!("gateway-openai-{name}.log")))?;
+    let gateway = RunningGateway::start(scene.binary, &config, &scene.logs.join(format!("gateway-openai-{name}.log")))?;
     client.args([&format!("http://127.0.0.1:{}/v1", gateway.port()), gateway::TOKEN]);
     let told = shell::output(&mut client)?;
     let sent: Value = serde_json::from_slice(&told).context("the client did not write JSON")?;
-    let sent = steady(&format!("{sent:#}\n"));
+    let sent = normalize_ids(&format!("{sent:#}\n"));
     let record = shell::root().join("crates/gateway/tests/golden/openai").join(format!("{name}.json"));
     if scene.records {
         fs::write(&record, &sent).with_context(|| format!("cannot write {}", record.display()))?;
@@ -102,14 +102,14 @@ fn converse(mut client: Command, name: &str, scene: Scene<'_>) -> Result<usize> 
     let known = fs::read_to_string(&record).with_context(|| format!("cannot read {}", record.display()))?;
     ensure!(
         sent == known,
-        "the client sends something else than {} says; if that is right, put it on record with conform --openai-only --record",
+        "the client's requests differ from {}; if that is intended, record them with conform --openai-only --record",
         record.display()
     );
     Ok(serde_json::from_str::<Vec<Value>>(&sent)?.len())
 }
 
 /// Replaces ids that differ every time.
-fn steady(text: &str) -> String {
+fn normalize_ids(text: &str) -> String {
     let mut steady = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("\"resp_") {
@@ -122,17 +122,17 @@ fn steady(text: &str) -> String {
 }
 
 /// Calls the client's tool if there is one and it was not called yet; answers in JSON if that is requested.
-fn answer(asked: &Value) -> Say {
+fn answer(asked: &Value) -> RuleAnswer {
     let tools = asked["tools"].as_array().into_iter().flatten();
     let has_tool = tools.into_iter().any(|tool| tool["function"]["name"] == "get_weather");
     let last = asked["messages"].as_array().and_then(|messages| messages.last());
     let is_answered = last.is_some_and(|message| message["role"] == "tool");
     if has_tool && !is_answered {
-        Say::Call("get_weather", r#"{"city":"Paris"}"#)
+        RuleAnswer::Call("get_weather", r#"{"city":"Paris"}"#)
     } else if asked["messages"].to_string().contains("one JSON value") {
-        Say::Words(r#"{"city":"Paris","celsius":18}"#.to_owned())
+        RuleAnswer::Text(r#"{"city":"Paris","celsius":18}"#.to_owned())
     } else {
-        Say::Words(WORDS.to_owned())
+        RuleAnswer::Text(FINAL_ANSWER.to_owned())
     }
 }
 
@@ -142,6 +142,9 @@ mod tests {
 
     #[test]
     fn ids_that_are_new_every_time_are_made_the_same() {
-        assert_eq!(steady(r#"{"a": "resp_1f-2", "b": "resp_3"}"#), r#"{"a": "resp_before", "b": "resp_before"}"#);
+        assert_eq!(
+            normalize_ids(r#"{"a": "resp_1f-2", "b": "resp_3"}"#),
+            r#"{"a": "resp_before", "b": "resp_before"}"#
+        );
     }
 }

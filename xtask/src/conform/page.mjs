@@ -66,13 +66,13 @@ async function until(what, is, seconds = 60) {
 async function healthy() {
   const all = await text();
   for (const bad of ['event gap', 'unknown method', 'Connect a provider', 'missing scope', 'Disconnected from gateway', 'INVALID_REQUEST', 'refresh failed']) {
-    demand(!all.includes(bad), `the page says "${bad}": …${all.slice(Math.max(0, all.indexOf(bad) - 80), all.indexOf(bad) + 160)}…`);
+    demand(!all.includes(bad), `the page shows "${bad}": …${all.slice(Math.max(0, all.indexOf(bad) - 80), all.indexOf(bad) + 160)}…`);
   }
   const banner = page.locator('.callout.danger:visible, [role=alert]:visible, .error-banner:visible');
   if (await banner.count()) {
     // The older page says of any schema with choices that its form is not enough.
     const words = (await banner.first().innerText()).trim().replace(/^Form view can't safely edit some fields.*$/, '');
-    demand(words === '', `there is a banner: ${words.slice(0, 200)}`);
+    demand(words === '', `the page shows a banner: ${words.slice(0, 200)}`);
   }
   const refused = frames.filter(({ dir, frame }) => dir === 's>c' && frame.type === 'res' && frame.ok === false)
     .map(({ socket, frame }) => {
@@ -84,7 +84,7 @@ async function healthy() {
   const last = new Map();
   for (const { socket, dir, frame } of frames) {
     if (dir !== 's>c' || frame.type !== 'event' || frame.seq === undefined) continue;
-    demand(!last.has(socket) || frame.seq === last.get(socket) + 1, `after event ${last.get(socket)} came ${frame.seq}`);
+    demand(!last.has(socket) || frame.seq === last.get(socket) + 1, `event ${last.get(socket)} was followed by event ${frame.seq}`);
     last.set(socket, frame.seq);
   }
 }
@@ -100,7 +100,7 @@ async function load() {
   } else {
     await until('the model in the composer', async () => (await text()).includes('fake-1'));
   }
-  await until('a composer that takes words', async () => (await composer().count()) && composer().isEnabled());
+  await until('an enabled composer', async () => (await composer().count()) && composer().isEnabled());
 }
 
 async function say(words) {
@@ -116,8 +116,8 @@ async function answered(words, seconds = 60) {
   await until(`"${words}" and its answer`, async () => count(await text(), words) >= 2, 20);
   await page.waitForTimeout(1500);
   const all = await text();
-  demand(count(all, answer) === 1, `the answer should be there once, but is ${count(all, answer)} times`);
-  demand(count(all, words) === 2, `the words and their answer should be there, but the words are there ${count(all, words)} times`);
+  demand(count(all, answer) === 1, `the answer should be shown once, but is shown ${count(all, answer)} times`);
+  demand(count(all, words) === 2, `the message and its answer should be shown, but the text is shown ${count(all, words)} times`);
 }
 
 const steps = {
@@ -146,8 +146,8 @@ const steps = {
     await until('the end', () => frames.some(({ frame }) => frame.event === 'chat' && frame.payload.state === 'aborted'));
     await page.waitForTimeout(1500);
     const all = await text();
-    if (isNew) demand(all.includes('word2'), 'what was said until then should stay');
-    demand(count(all, 'word2') - before <= 1, 'what was said until then should not be doubled');
+    if (isNew) demand(all.includes('word2'), 'the partial answer should stay');
+    demand(count(all, 'word2') - before <= 1, 'the partial answer should not be shown twice');
     await say('after the stop');
     await answered('after the stop');
   },
@@ -179,7 +179,7 @@ const steps = {
     await until('another connection', () => sockets > before);
     await until('the same history', async () => (await text()).includes('I have heard: before the reload'));
     await page.waitForTimeout(1000);
-    demand(count(await text(), 'I have heard: before the reload') === 1, 'the answer should be there once');
+    demand(count(await text(), 'I have heard: before the reload') === 1, 'the answer should be shown once');
   },
   async long() {
     const end = Date.now() + order.seconds * 1000;
@@ -189,12 +189,12 @@ const steps = {
       await healthy();
       await page.waitForTimeout(Math.min(5000, Math.max(0, end - Date.now())));
     }
-    demand(sockets === 1, `there should have been one connection, but there were ${sockets}`);
+    demand(sockets === 1, `expected one connection, but there were ${sockets}`);
   },
   async idle() {
     await page.waitForTimeout(order.seconds * 1000);
-    demand(sockets === 1, `there should have been one connection, but there were ${sockets}`);
-    demand(frames.some(({ frame }) => frame.event === 'tick'), 'there should have been a tick');
+    demand(sockets === 1, `expected one connection, but there were ${sockets}`);
+    demand(frames.some(({ frame }) => frame.event === 'tick'), 'expected a tick event');
   },
 };
 

@@ -11,26 +11,26 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::process;
 
-use super::{client::Protocol, install, rows::Scene};
+use super::{client::ProtocolVersion, install, rows::RowContext};
 use crate::{gateway::TOKEN, shell};
 
 /// The script that controls the browser.
 const SCRIPT: &str = include_str!("page.mjs");
 
 /// Time limit of a row, besides the time that it is meant to wait.
-const PATIENCE: Duration = Duration::from_secs(240);
+const ROW_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Locations of the browser on Debian and other systems.
 const BROWSERS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
 /// The browser automation.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct BrowserAutomation {
     script: PathBuf,
     chromium: PathBuf,
 }
 
-impl Stage {
+impl BrowserAutomation {
     /// Installs it below `folder`, unless that was done before.
     pub(super) fn install(folder: &Path) -> Result<Self> {
         let home = folder.join("page");
@@ -41,10 +41,10 @@ impl Stage {
     }
 
     /// Executes one step in a page, in a browser of its own.
-    fn act(&self, scene: &Scene<'_>, step: &str, name: &str, time: Duration) -> Result<()> {
+    fn run_step(&self, scene: &RowContext<'_>, step: &str, name: &str, time: Duration) -> Result<()> {
         let generation = match scene.client.protocol {
-            Protocol::Three => 3,
-            Protocol::Four => 4,
+            ProtocolVersion::Three => 3,
+            ProtocolVersion::Four => 4,
         };
         let order = json!({
             "step": step, "generation": generation, "url": format!("http://127.0.0.1:{}", scene.port), "token": TOKEN,
@@ -55,15 +55,17 @@ impl Stage {
         command.arg(&self.script).arg(order.to_string());
         let output = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
             let mut command = process::Command::from(command);
-            let output = tokio::time::timeout(PATIENCE + time, command.kill_on_drop(true).output()).await;
-            output.with_context(|| format!("no end after {:?}", PATIENCE + time))?.context("cannot start Node")
+            let output = tokio::time::timeout(ROW_TIMEOUT + time, command.kill_on_drop(true).output()).await;
+            output
+                .with_context(|| format!("the script did not exit within {:?}", ROW_TIMEOUT + time))?
+                .context("cannot start Node")
         })?;
         let said = String::from_utf8_lossy(&output.stdout);
         let last = said.lines().last().unwrap_or_default();
         let Ok(result) = serde_json::from_str::<Value>(last) else {
-            bail!("the script broke: {}", String::from_utf8_lossy(&output.stderr).trim());
+            bail!("the script failed: {}", String::from_utf8_lossy(&output.stderr).trim());
         };
-        ensure!(result["ok"] == true, "{}", result["why"].as_str().unwrap_or("nobody knows why"));
+        ensure!(result["ok"] == true, "{}", result["why"].as_str().unwrap_or("no reason reported"));
         Ok(())
     }
 }
@@ -76,14 +78,14 @@ fn chromium() -> Result<PathBuf> {
     }
     println!("installing chromium (once) …");
     shell::run(Command::new("apt-get").args(["install", "-y", "chromium"]))
-        .context("a Chromium is needed for the Control UI; install one as /usr/bin/chromium")?;
-    found().context("there is no Chromium after all")
+        .context("the Control UI checks need Chromium; install it as /usr/bin/chromium")?;
+    found().context("Chromium is missing after its installation")
 }
 
 macro_rules! steps {
     ($($function:ident = $step:literal, $name:literal;)*) => { $(
-        pub(super) fn $function(scene: &Scene<'_>) -> Result<()> {
-            scene.stage()?.act(scene, $step, $name, Duration::ZERO)
+        pub(super) fn $function(scene: &RowContext<'_>) -> Result<()> {
+            scene.stage()?.run_step(scene, $step, $name, Duration::ZERO)
         }
     )* };
 }
@@ -98,11 +100,11 @@ steps! {
 }
 
 /// Makes turn after turn, and checks that nothing is missed.
-pub(super) fn long(scene: &Scene<'_>) -> Result<()> {
-    scene.stage()?.act(scene, "long", "29-page-long", scene.long)
+pub(super) fn long(scene: &RowContext<'_>) -> Result<()> {
+    scene.stage()?.run_step(scene, "long", "29-page-long", scene.long)
 }
 
 /// Waits, and checks that the page is still connected.
-pub(super) fn idle(scene: &Scene<'_>, time: Duration) -> Result<()> {
-    scene.stage()?.act(scene, "idle", "30-page-idle", time)
+pub(super) fn idle(scene: &RowContext<'_>, time: Duration) -> Result<()> {
+    scene.stage()?.run_step(scene, "idle", "30-page-idle", time)
 }

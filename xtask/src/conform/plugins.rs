@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    client::{Client, PATH},
-    model::{Model, Say},
+    client::{OpenClawClient, PATH},
+    model::{RuleAnswer, RuleModel},
 };
 use crate::{
-    gateway::{Gateway, TOKEN},
+    gateway::{RunningGateway, TOKEN},
     shell,
 };
 
@@ -42,15 +42,15 @@ const PLUGINS: [(&str, &[&str]); 3] = [
 ];
 
 /// Time limit for loading them. The gateway does not wait for them: they are TypeScript, and one has a database.
-const LOADING: Duration = Duration::from_secs(60);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Polling interval meanwhile.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 /// Time limit of a tool call.
-const CALL: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Loads the plugins of a client's package in a gateway of their own, and calls their tools.
-pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
-    let model = Model::start(|_| Say::Words(r#"{"n": 1}"#.to_owned()))?;
+pub(super) fn check(client: &OpenClawClient, binary: &Path) -> Result<()> {
+    let model = RuleModel::start(|_| RuleAnswer::Text(r#"{"n": 1}"#.to_owned()))?;
     let mut config = model.config();
     let database = tempfile::tempdir()?;
     let folders = PLUGINS.map(|(id, _)| client.package().join("extensions").join(id));
@@ -65,16 +65,16 @@ pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
     // Both are optional, and both may have side effects.
     config["tools"] = json!({"alsoAllow": ["llm-task", "lobster"]});
     config["gateway"] = json!({"tools": {"allow": ["llm-task", "lobster"]}});
-    let gateway = Gateway::start(binary, &config, &client.logs.join("plugins-gateway.log"))?;
+    let gateway = RunningGateway::start(binary, &config, &client.logs.join("plugins-gateway.log"))?;
     loaded(binary, &gateway, client)?;
     let call = |tool: &str, args: Value| invoke(gateway.port(), &json!({"tool": tool, "args": args}));
     let answer = call("llm-task", json!({"prompt": "How many lighthouses are there?"}))?;
     let details = &answer["result"]["details"];
     ensure!(answer["ok"] == true && details["json"] == json!({"n": 1}), "llm-task should answer: {answer}");
-    let asked = model.asked();
+    let asked = model.requests();
     ensure!(
         asked.iter().any(|asked| asked["messages"].to_string().contains("How many lighthouses")),
-        "llm-task should ask the agent's model, which was asked {} times",
+        "llm-task should send a request to the agent's model, which received {} requests",
         asked.len()
     );
     let fails = |tool: &str, args: Value, why: &str| {
@@ -91,7 +91,7 @@ pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
 }
 
 /// Waits until all are loaded, and checks their registrations.
-fn loaded(binary: &Path, gateway: &Gateway, client: &Client) -> Result<()> {
+fn loaded(binary: &Path, gateway: &RunningGateway, client: &OpenClawClient) -> Result<()> {
     let begun = Instant::now();
     loop {
         let listed = list(binary, gateway)?;
@@ -111,24 +111,24 @@ fn loaded(binary: &Path, gateway: &Gateway, client: &Client) -> Result<()> {
         if waiting.is_empty() {
             return Ok(());
         }
-        if begun.elapsed() > LOADING {
-            bail!("{} not loaded after {LOADING:?}:\n{}", waiting.join(", "), gateway.said());
+        if begun.elapsed() > LOAD_TIMEOUT {
+            bail!("{} not loaded after {LOAD_TIMEOUT:?}:\n{}", waiting.join(", "), gateway.output());
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
 }
 
-fn list(binary: &Path, gateway: &Gateway) -> Result<Value> {
+fn list(binary: &Path, gateway: &RunningGateway) -> Result<Value> {
     let mut command = Command::new(binary);
     command.args(["plugins", "list", "--json"]).env_clear().env("PATH", PATH).env("HOME", gateway.state());
     command.env("HOMARD_STATE_DIR", gateway.state());
-    serde_json::from_slice(&shell::output(&mut command)?).context("what Homard lists is not JSON")
+    serde_json::from_slice(&shell::output(&mut command)?).context("the output of homard plugins list is not JSON")
 }
 
 /// Calls a tool over HTTP.
 fn invoke(port: u16, body: &Value) -> Result<Value> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(CALL))?;
+    stream.set_read_timeout(Some(CALL_TIMEOUT))?;
     let body = body.to_string();
     write!(
         stream,

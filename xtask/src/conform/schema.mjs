@@ -17,13 +17,13 @@ const RESULTS = { connect: 'HelloOk', 'agent.identity.get': 'AgentIdentityResult
 
 // What is not as the schema has it, and why that stays so. A pattern of "<definition> <place> <problem>".
 const KNOWN = [
-  [/^HelloOk \/auth\/method must NOT/, 'hello-ok tells by what the client was let in, as 2026.9.6 does'],
-  [/^AgentEvent \/(sessionKey|sessionId|agentId) must NOT/, 'events of runs name their session and agent, as 2026.9.6 does'],
-  [/^ChannelsPairingListResult \/channels must NOT/, 'channels.pairing.list tells by channel who was let in, too: `homard pairing list` shows it'],
-  [/^SystemInfoResult \/(eventLoop|processMemory) must NOT/, 'system.info tells how busy the process is, as 2026.9.6 does: its page of the connection shows it'],
-  [/^SkillsProposalsListResult \/installedSkills must NOT/, 'skills.proposals.list names installed skills, without which the page of 2026.9.6 breaks'],
-  [/^ConfigSchemaLookupResult (\/(protocol|principal|may) must NOT| must have required property '(schema|children)')/, 'a test of methods that are added answers config.schema.lookup by itself'],
-  [/ .*\/(work|notice|degraded) must NOT have additional properties/, 'health tells which runs do not get on, and what is wrong'],
+  [/^HelloOk \/auth\/method must NOT/, 'hello-ok contains the authentication method, as in 2026.9.6'],
+  [/^AgentEvent \/(sessionKey|sessionId|agentId) must NOT/, 'run events contain their session and agent, as in 2026.9.6'],
+  [/^ChannelsPairingListResult \/channels must NOT/, 'channels.pairing.list also contains the approved senders of each channel, which `homard pairing list` shows'],
+  [/^SystemInfoResult \/(eventLoop|processMemory) must NOT/, 'system.info contains the load of the process, as in 2026.9.6, whose connection page shows it'],
+  [/^SkillsProposalsListResult \/installedSkills must NOT/, 'skills.proposals.list contains the installed skills, which the page of 2026.9.6 requires'],
+  [/^ConfigSchemaLookupResult (\/(protocol|principal|may) must NOT| must have required property '(schema|children)')/, 'a test of extra methods implements config.schema.lookup itself'],
+  [/ .*\/(work|notice|degraded) must NOT have additional properties/, 'health contains stalled runs and warnings'],
 ];
 
 function named(method) {

@@ -20,7 +20,7 @@ pub(super) fn of_tests(folder: &Path, node: &Path, logs: &Path) -> Result<()> {
     let record = logs.join("tests.jsonl");
     fs::write(&record, "")?;
     let mut tests = shell::cargo(&["test", "--package", "homard-gateway", "--test", "it", "--quiet"]);
-    shell::run(tests.env(RECORD, &record)).context("the gateway's own tests fail")?;
+    shell::run(tests.env(RECORD, &record)).context("the gateway's own tests failed")?;
     check(folder, node, &record)
 }
 
@@ -35,7 +35,7 @@ pub(super) fn check(folder: &Path, node: &Path, record: &Path) -> Result<()> {
     let output = Command::new(node).arg(&script).arg(record).arg(schema).output().context("cannot start Node")?;
     let said = String::from_utf8_lossy(&output.stdout);
     let Ok(found) = serde_json::from_str::<Value>(&said) else {
-        bail!("the script broke: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("the script failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     };
     fs::write(record.with_extension("schema.json"), format!("{found:#}\n"))?;
     println!("frames of protocol 4: {}, checked parts: {}", found["count"], found["checked"]);
@@ -45,7 +45,7 @@ pub(super) fn check(folder: &Path, node: &Path, record: &Path) -> Result<()> {
     let texts = |name: &str| -> Vec<String> {
         found[name].as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
     };
-    println!("  the schema does not know: {}", texts("unknown").join(", "));
+    println!("  not in the schema: {}", texts("unknown").join(", "));
     let deviations = texts("deviations");
     ensure!(deviations.is_empty(), "{}", deviations.join("; "));
     Ok(())

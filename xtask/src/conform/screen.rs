@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::client::{Client, Home, PATH};
+use super::client::{ClientHome, OpenClawClient, PATH};
 
 /// Polling interval of the screen.
 const POLL: Duration = Duration::from_millis(200);
@@ -16,14 +16,14 @@ const POLL: Duration = Duration::from_millis(200);
 pub(super) struct Screen {
     folder: TempDir,
     /// The program's home, kept while it runs.
-    home: Home,
+    home: ClientHome,
     log: PathBuf,
 }
 
 impl Screen {
     /// Starts a client in a terminal of its own. `name` is the name of its log.
-    pub(super) fn start(client: &Client, name: &str, home: Home, args: &[&str]) -> Result<Self> {
-        let folder = tempfile::tempdir().context("cannot make a folder for tmux")?;
+    pub(super) fn start(client: &OpenClawClient, name: &str, home: ClientHome, args: &[&str]) -> Result<Self> {
+        let folder = tempfile::tempdir().context("cannot create a directory for tmux")?;
         let screen = Self { folder, home, log: client.logs.join(format!("{name}.screen")) };
         let mut command = screen.tmux(&["new-session", "-d", "-x", "160", "-y", "50", "env", "-i"]);
         let home = screen.home.folder();
@@ -48,7 +48,7 @@ impl Screen {
     /// Returns the content of the screen.
     pub(super) fn text(&self) -> Result<String> {
         let output = self.tmux(&["capture-pane", "-p", "-S", "-300"]).output()?;
-        ensure!(output.status.success(), "the program has ended: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "the program has exited: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         fs::write(&self.log, &text)?;
         Ok(text)

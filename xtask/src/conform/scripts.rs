@@ -6,21 +6,21 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    client::Protocol,
-    puppet::SLOW,
-    rows::Scene,
-    talk::conversations,
-    wire::{Line, Wire},
+    client::ProtocolVersion,
+    messages::all_sessions,
+    model_rule::SLOW,
+    rows::RowContext,
+    wire::{ScriptedSocket, SocketParams},
 };
-use crate::gateway::{Gateway, TOKEN};
+use crate::gateway::{RunningGateway, TOKEN};
 
-impl Scene<'_> {
-    fn line(&self) -> Line<'_> {
-        Line { port: self.port, protocol: self.client.protocol, record: self.record }
+impl RowContext<'_> {
+    fn line(&self) -> SocketParams<'_> {
+        SocketParams { port: self.port, protocol: self.client.protocol, record: self.record }
     }
 
     fn is_new(&self) -> bool {
-        matches!(self.client.protocol, Protocol::Four)
+        matches!(self.client.protocol, ProtocolVersion::Four)
     }
 
     /// Returns a session that no other row uses.
@@ -29,92 +29,98 @@ impl Scene<'_> {
     }
 }
 
-pub(super) fn dedupe(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn dedupe(scene: &RowContext<'_>) -> Result<()> {
     let mut wire = scene.line().open()?;
     let (key, session) = (format!("dedupe-{}", scene.client.version), scene.session(23));
     let params = json!({"message": format!("once, {SLOW}"), "sessionKey": session, "idempotencyKey": key});
-    let first = wire.put("agent", params.clone())?;
-    let accepted = wire.answer(&first)?;
-    ensure!(accepted["payload"]["status"] == "accepted", "the first should be accepted: {accepted}");
-    let again = wire.ask("agent", params.clone())?;
+    let first = wire.send_request("agent", params.clone())?;
+    let accepted = wire.response(&first)?;
+    ensure!(accepted["payload"]["status"] == "accepted", "the first request should be accepted: {accepted}");
+    let again = wire.request("agent", params.clone())?;
     let status = if scene.is_new() { "in_flight" } else { "accepted" };
-    ensure!(again["payload"]["status"] == status, "the second should be {status}: {again}");
-    wire.get("chat.abort", json!({"sessionKey": session}))?;
-    let ended = wire.answer(&first)?;
-    ensure!(ended["payload"]["runId"] == key, "the first should be answered twice: {ended}");
-    let later = wire.ask("agent", params)?;
-    ensure!(later["payload"] == ended["payload"], "later the same should be told: {later} is not {ended}");
-    let runs: usize = conversations(scene.state)?.iter().map(|talk| talk.count("once, ")).sum();
-    ensure!(runs == 1, "there should have been one run, but there were {runs}");
+    ensure!(again["payload"]["status"] == status, "the second request should be {status}: {again}");
+    wire.request_ok("chat.abort", json!({"sessionKey": session}))?;
+    let ended = wire.response(&first)?;
+    ensure!(ended["payload"]["runId"] == key, "the first request should get a second response: {ended}");
+    let later = wire.request("agent", params)?;
+    ensure!(later["payload"] == ended["payload"], "a later request should get the same result: {later} is not {ended}");
+    let runs: usize = all_sessions(scene.state)?.iter().map(|talk| talk.count("once, ")).sum();
+    ensure!(runs == 1, "expected one run, but there were {runs}");
     Ok(())
 }
 
-pub(super) fn agent_wait(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn agent_wait(scene: &RowContext<'_>) -> Result<()> {
     let mut wire = scene.line().open()?;
     let (key, session) = (format!("wait-{}", scene.client.version), scene.session(24));
     let params = json!({"message": "be quick", "sessionKey": session, "idempotencyKey": key});
-    let first = wire.put("agent", params)?;
-    wire.answer(&first)?;
-    let during = wire.get("agent.wait", json!({"runId": key, "timeoutMs": 30_000}))?;
-    ensure!(during["status"] == "ok", "during the run it should wait for the end: {during}");
-    let after = wire.get("agent.wait", json!({"runId": key}))?;
-    ensure!(after == during, "after it the same is told: {after}");
-    ensure!(!after["result"]["payloads"][0]["text"].as_str().unwrap_or_default().is_empty(), "with its reply: {after}");
-    let unknown = wire.get("agent.wait", json!({"runId": "nobody-knows", "timeoutMs": 50}))?;
-    ensure!(unknown["status"] == "timeout", "an unknown run should time out: {unknown}");
+    let first = wire.send_request("agent", params)?;
+    wire.response(&first)?;
+    let during = wire.request_ok("agent.wait", json!({"runId": key, "timeoutMs": 30_000}))?;
+    ensure!(during["status"] == "ok", "agent.wait during the run should return its result: {during}");
+    let after = wire.request_ok("agent.wait", json!({"runId": key}))?;
+    ensure!(after == during, "agent.wait after the run should return the same result: {after}");
+    ensure!(
+        !after["result"]["payloads"][0]["text"].as_str().unwrap_or_default().is_empty(),
+        "the result should contain the reply: {after}"
+    );
+    let unknown = wire.request_ok("agent.wait", json!({"runId": "nobody-knows", "timeoutMs": 50}))?;
+    ensure!(unknown["status"] == "timeout", "agent.wait for an unknown run should time out: {unknown}");
     let slow = format!("wait-slow-{}", scene.client.version);
     let params = json!({"message": SLOW, "sessionKey": session, "idempotencyKey": slow});
-    let second = wire.put("agent", params)?;
-    wire.answer(&second)?;
-    wire.find("its first words", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *slow)?;
-    let at_once = wire.get("agent.wait", json!({"runId": slow, "timeoutMs": 0}))?;
-    ensure!(at_once["status"] == "timeout", "without patience it should time out: {at_once}");
-    wire.get("chat.abort", json!({"sessionKey": session}))?;
+    let second = wire.send_request("agent", params)?;
+    wire.response(&second)?;
+    wire.find("the first delta of the run", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *slow)?;
+    let at_once = wire.request_ok("agent.wait", json!({"runId": slow, "timeoutMs": 0}))?;
+    ensure!(at_once["status"] == "timeout", "agent.wait with timeoutMs 0 should time out: {at_once}");
+    wire.request_ok("chat.abort", json!({"sessionKey": session}))?;
     Ok(())
 }
 
-pub(super) fn busy_session(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn busy_session(scene: &RowContext<'_>) -> Result<()> {
     let mut wire = scene.line().open()?;
     let session = scene.session(25);
     let (first, second) = (format!("busy-1-{}", scene.client.version), format!("busy-2-{}", scene.client.version));
     let send = |message: &str, key: &str| json!({"sessionKey": session, "message": message, "idempotencyKey": key});
-    let ack = wire.get("chat.send", send(&format!("first text, {SLOW}"), &first))?;
-    ensure!(ack["status"] == "started" && ack["runId"] == *first, "the first should be started: {ack}");
-    wire.find("its first words", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *first)?;
-    let ack = wire.get("chat.send", send("second text", &second))?;
-    ensure!(ack["status"] == "started" && ack["runId"] == *second, "the second should be started: {ack}");
+    let ack = wire.request_ok("chat.send", send(&format!("first text, {SLOW}"), &first))?;
+    ensure!(ack["status"] == "started" && ack["runId"] == *first, "the first message should be started: {ack}");
+    wire.find("the first delta of the run", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *first)?;
+    let ack = wire.request_ok("chat.send", send("second text", &second))?;
+    ensure!(ack["status"] == "started" && ack["runId"] == *second, "the second message should be started: {ack}");
     let mut ends: Vec<String> = Vec::new();
     for run in [&first, &second] {
-        let last = wire.last_word(run).with_context(|| format!("run {run}"))?;
+        let last = wire.final_chat_event(run).with_context(|| format!("run {run}"))?;
         ends.push(last["state"].to_string());
     }
-    for frame in wire.listen(Duration::from_secs(3))? {
+    for frame in wire.collect(Duration::from_secs(3))? {
         let payload = &frame["payload"];
         let is_end = frame["event"] == "chat" && payload["state"] != "delta" && payload["state"] != "status";
-        ensure!(!is_end || (payload["runId"] != *first && payload["runId"] != *second), "a second end: {frame}");
+        ensure!(!is_end || (payload["runId"] != *first && payload["runId"] != *second), "a run ended twice: {frame}");
     }
-    let heard = conversations(scene.state)?;
+    let heard = all_sessions(scene.state)?;
     for text in ["first text", "second text"] {
         let count: usize = heard.iter().map(|talk| talk.count(text)).sum();
         // Both versions of the client run this row, each in its own gateway.
-        ensure!(count == 1, "the transcript should have {text:?} once, but has it {count} times ({ends:?})");
+        ensure!(count == 1, "the transcript should contain {text:?} once, but contains it {count} times ({ends:?})");
     }
     Ok(())
 }
 
-pub(super) fn stop_words(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn stop_words(scene: &RowContext<'_>) -> Result<()> {
     let mut wire = scene.line().open()?;
     let session = scene.session(26);
     for (number, word) in ["/stop", "stop"].into_iter().enumerate() {
         let key = format!("stop-{number}-{}", scene.client.version);
         let send = |message: &str, key: &str| json!({"sessionKey": session, "message": message, "idempotencyKey": key});
-        wire.get("chat.send", send(SLOW, &key))?;
-        wire.find("its first words", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *key)?;
-        let stopped = wire.get("chat.send", send(word, &format!("{key}-word")))?;
+        wire.request_ok("chat.send", send(SLOW, &key))?;
+        wire.find("the first delta of the run", |frame| frame["event"] == "chat" && frame["payload"]["runId"] == *key)?;
+        let stopped = wire.request_ok("chat.send", send(word, &format!("{key}-word")))?;
         let expected = json!({"ok": true, "aborted": true, "runIds": [key]});
         ensure!(stopped == expected, "{word} should stop the run: {stopped}");
-        let last = wire.last_word(&key)?;
-        ensure!(last["state"] == "aborted" && last["stopReason"] == "stop", "its end should say so: {last}");
+        let last = wire.final_chat_event(&key)?;
+        ensure!(
+            last["state"] == "aborted" && last["stopReason"] == "stop",
+            "the last event should be aborted with the reason stop: {last}"
+        );
     }
     Ok(())
 }
@@ -146,39 +152,40 @@ const BAD_FRAMES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-pub(super) fn bad_frames(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn bad_frames(scene: &RowContext<'_>) -> Result<()> {
     let mut wire = scene.line().open()?;
     for garbage in [&b"hello there"[..], b"{", b"", &[1, 2, 3]] {
-        wire.say_bytes(garbage)?;
-        let answer = wire.find("a refusal", |frame| frame["type"] == "res" && frame["id"] == "invalid")?;
-        ensure!(answer["error"]["code"] == "INVALID_REQUEST", "what is not JSON should be refused: {answer}");
+        wire.send_binary(garbage)?;
+        let answer = wire.find("an error response", |frame| frame["type"] == "res" && frame["id"] == "invalid")?;
+        ensure!(answer["error"]["code"] == "INVALID_REQUEST", "a frame that is not JSON should be rejected: {answer}");
     }
     for (said, id, message) in BAD_FRAMES {
-        wire.say(said)?;
+        wire.send_text(said)?;
         let id: Value = serde_json::from_str(id)?;
-        let answer = wire.find(&format!("an answer to {said}"), |frame| frame["type"] == "res" && frame["id"] == id)?;
+        let answer =
+            wire.find(&format!("a response to {said}"), |frame| frame["type"] == "res" && frame["id"] == id)?;
         let told = answer["error"]["message"].as_str().unwrap_or_default();
         ensure!(answer["error"]["code"] == "INVALID_REQUEST", "{said}: {answer}");
         ensure!(told.contains(message), "{said} should be answered with {message:?}: {answer}");
     }
     let bytes = br#"{"type":"req","id":"bin","method":"health"}"#;
-    wire.say_bytes(bytes)?;
-    ensure!(wire.answer("bin")?["ok"] == true, "JSON as bytes should be answered");
-    ensure!(wire.ask("last-heartbeat", Value::Null)?["ok"] == true, "`null` should be no parameters");
+    wire.send_binary(bytes)?;
+    ensure!(wire.response("bin")?["ok"] == true, "JSON in a binary message should be accepted");
+    ensure!(wire.request("last-heartbeat", Value::Null)?["ok"] == true, "`null` should be accepted as no parameters");
     let most = if scene.is_new() { 26_214_400 } else { 524_288 };
     let pad = "x".repeat(most);
-    wire.say(&json!({"type": "req", "id": "big", "method": "health", "params": {"pad": pad}}).to_string())?;
+    wire.send_text(&json!({"type": "req", "id": "big", "method": "health", "params": {"pad": pad}}).to_string())?;
     let (_, code, _) = wire.rest()?;
-    ensure!(code == 1009, "too much should be closed with 1009, but was with {code}");
+    ensure!(code == 1009, "an oversized frame should close with 1009, but closed with {code}");
     Ok(())
 }
 
 /// A change to a valid `connect`, and the close code, reason and `details.code` of the rejection; `None` if it is
 /// accepted.
-type Variant = (&'static str, fn(&mut Value), Option<(u16, &'static str, Option<&'static str>)>);
+type ConnectVariant = (&'static str, fn(&mut Value), Option<(u16, &'static str, Option<&'static str>)>);
 
-const VARIANTS: &[Variant] = &[
-    ("as it is", |_| {}, None),
+const VARIANTS: &[ConnectVariant] = &[
+    ("unchanged parameters", |_| {}, None),
     (
         "any protocol",
         |params| {
@@ -187,7 +194,7 @@ const VARIANTS: &[Variant] = &[
         },
         None,
     ),
-    ("something unknown", |params| params["foo"] = 1.into(), None),
+    ("an unknown property", |params| params["foo"] = 1.into(), None),
     ("the secret as a password", |params| params["auth"] = json!({"password": TOKEN}), None),
     ("the secret twice", |params| params["auth"] = json!({"token": TOKEN, "password": TOKEN}), None),
     ("no scopes", |params| params["scopes"] = json!([]), None),
@@ -205,7 +212,7 @@ const VARIANTS: &[Variant] = &[
         Some((1008, "unauthorized: gateway token mismatch", Some("AUTH_TOKEN_MISMATCH"))),
     ),
     (
-        "nothing to show",
+        "no credentials",
         |params| params["auth"] = json!({}),
         Some((1008, "device identity required", Some("DEVICE_IDENTITY_REQUIRED"))),
     ),
@@ -222,39 +229,52 @@ const VARIANTS: &[Variant] = &[
     ),
 ];
 
-pub(super) fn handshakes(scene: &Scene<'_>) -> Result<()> {
+pub(super) fn handshakes(scene: &RowContext<'_>) -> Result<()> {
     // Wrong tokens lock out an address, so this row has a gateway of its own.
     let log = scene.client.logs.join("28-gateway.log");
-    let gateway = Gateway::start(scene.binary, &json!({}), &log)?;
-    let line = Line { port: gateway.port(), ..scene.line() };
+    let gateway = RunningGateway::start(scene.binary, &json!({}), &log)?;
+    let line = SocketParams { port: gateway.port(), ..scene.line() };
     for (what, change, refused) in VARIANTS {
         check_variant(&line, *change, *refused).with_context(|| format!("connect with {what}"))?;
     }
     let first = [("hello", 1000), ("[]", 1008), (r#"{"type":"req","id":"1","method":"health"}"#, 1008)];
     for (said, code) in first {
-        let mut wire = line.knock(&[])?;
-        wire.say(said)?;
+        let mut wire = line.connect_only(&[])?;
+        wire.send_text(said)?;
         let (_, closed, _) = wire.rest()?;
-        ensure!(closed == code, "{said} before `connect` should be closed with {code}, but was with {closed}");
+        ensure!(closed == code, "{said} before `connect` should close with {code}, but closed with {closed}");
     }
-    ensure!(line.knock(&[("origin", "https://evil.example")]).is_err(), "a foreign page should not be let in");
+    ensure!(
+        line.connect_only(&[("origin", "https://evil.example")]).is_err(),
+        "a page of another origin should be rejected"
+    );
     let hello = gateway_methods(&mut line.open()?, &line)?;
     ensure!(!hello.is_empty(), "some methods should be advertised");
     Ok(())
 }
 
-fn check_variant(line: &Line<'_>, change: fn(&mut Value), refused: Option<(u16, &str, Option<&str>)>) -> Result<()> {
-    let mut wire = line.knock(&[])?;
+fn check_variant(
+    line: &SocketParams<'_>,
+    change: fn(&mut Value),
+    refused: Option<(u16, &str, Option<&str>)>,
+) -> Result<()> {
+    let mut wire = line.connect_only(&[])?;
     let mut params = line.connect();
     change(&mut params);
-    let id = wire.put("connect", params)?;
-    let answer = wire.answer(&id)?;
+    let id = wire.send_request("connect", params)?;
+    let answer = wire.response(&id)?;
     let Some((code, words, details)) = refused else {
-        ensure!(answer["ok"] == true && answer["payload"]["type"] == "hello-ok", "it should be welcome: {answer}");
+        ensure!(
+            answer["ok"] == true && answer["payload"]["type"] == "hello-ok",
+            "the handshake should succeed: {answer}"
+        );
         return Ok(());
     };
     let told = answer["error"]["message"].as_str().unwrap_or_default();
-    ensure!(answer["ok"] == false && told.starts_with(words), "it should be refused with {words:?}: {answer}");
+    ensure!(
+        answer["ok"] == false && told.starts_with(words),
+        "the handshake should be rejected with {words:?}: {answer}"
+    );
     if line.number() == 4 {
         let told = answer["error"]["details"]["code"].as_str();
         ensure!(details.is_none() || told == details, "`details.code` should be {details:?}: {answer}");
@@ -262,20 +282,20 @@ fn check_variant(line: &Line<'_>, change: fn(&mut Value), refused: Option<(u16, 
     let (_, closed, reason) = wire.rest()?;
     ensure!(
         closed == code && reason.starts_with(words),
-        "it should be closed with {code}, but was with {closed} {reason:?}"
+        "the connection should close with {code}, but closed with {closed} {reason:?}"
     );
     Ok(())
 }
 
 /// Calls every advertised method without parameters: each must be known.
-fn gateway_methods(wire: &mut Wire, line: &Line<'_>) -> Result<Vec<String>> {
-    let mut fresh = line.knock(&[])?;
-    let hello = fresh.get("connect", line.connect())?;
+fn gateway_methods(wire: &mut ScriptedSocket, line: &SocketParams<'_>) -> Result<Vec<String>> {
+    let mut fresh = line.connect_only(&[])?;
+    let hello = fresh.request_ok("connect", line.connect())?;
     let methods: Vec<String> = serde_json::from_value(hello["features"]["methods"].clone())?;
     for method in &methods {
-        let answer = wire.ask(method, json!({}))?;
+        let answer = wire.request(method, json!({}))?;
         let told = answer["error"]["message"].as_str().unwrap_or_default();
-        ensure!(!told.starts_with("unknown method"), "{method} is advertised, but nobody knows it");
+        ensure!(!told.starts_with("unknown method"), "{method} is advertised, but unknown");
     }
     Ok(methods)
 }

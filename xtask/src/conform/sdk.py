@@ -100,7 +100,7 @@ def broken(wire, body):
         change(copy)
         return name, copy
 
-    yield changed("a field that nobody knows", lambda copy: copy.update(frobnicate=True))
+    yield changed("an unknown field", lambda copy: copy.update(frobnicate=True))
     if wire != "openai-responses":  # which can go on with what it kept
         yield changed("no conversation", lambda copy: copy.pop(conversation))
     yield changed("a conversation that is a number", lambda copy: copy.update({conversation: 7}))

@@ -17,14 +17,14 @@ use crate::shell;
 /// Packages from PyPI.
 const PACKAGES: [&str; 3] = ["anthropic==2.8.0", "openai==3.49.0", "google-genai==3.1.0"];
 /// Minimum number of requests: with fewer, the files were moved.
-const LEAST: u64 = 100;
+const MIN_REQUESTS: u64 = 100;
 
 /// Validates with the SDKs, installed below `folder`; returns whether all is well. If they cannot be installed, it
 /// reports that and returns true.
 pub(super) fn check(folder: &Path) -> bool {
     let verdict = match install(&folder.join("sdk")) {
         Err(why) => Ok(format!("skipped: the SDKs cannot be installed from PyPI: {why:#}")),
-        Ok(python) => ask(&python).map(|count| format!("pass ({count} requests)")),
+        Ok(python) => validate(&python).map(|count| format!("pass ({count} requests)")),
     };
     let is_good = verdict.is_ok();
     let told = verdict.unwrap_or_else(|why| format!("FAIL: {why:#}"));
@@ -48,7 +48,7 @@ pub(super) fn install(home: &Path) -> Result<PathBuf> {
 }
 
 /// Validates all requests; returns their number.
-fn ask(python: &Path) -> Result<u64> {
+fn validate(python: &Path) -> Result<u64> {
     let requests = requests(&shell::files(&shell::root())?);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conform/sdk.py");
     let mut asking = Command::new(python);
@@ -56,14 +56,17 @@ fn ask(python: &Path) -> Result<u64> {
     let told: Value = serde_json::from_slice(&shell::output(&mut asking)?).context("sdk.py did not write JSON")?;
     let wrong: Vec<_> = told["wrong"].as_object().into_iter().flatten().collect();
     if let Some((file, why)) = wrong.first() {
-        bail!("{} requests are refused; the first is {file}: {why}", wrong.len());
+        bail!("{} requests are rejected; the first is {file}: {why}", wrong.len());
     }
     let missed: Vec<_> = told["missed"].as_array().into_iter().flatten().collect();
     if let Some(first) = missed.first() {
-        bail!("{} broken requests are not refused, so the check is of no use; the first is {first}", missed.len());
+        bail!(
+            "{} invalid requests are not rejected, so the check is not effective; the first is {first}",
+            missed.len()
+        );
     }
     let count = told["checked"].as_u64().unwrap_or(0);
-    ensure!(count >= LEAST, "only {count} requests were found");
+    ensure!(count >= MIN_REQUESTS, "only {count} requests were found");
     Ok(count)
 }
 

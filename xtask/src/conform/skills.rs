@@ -10,21 +10,21 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::client::{Client, Home, PATH};
+use super::client::{ClientHome, OpenClawClient, PATH};
 use crate::shell;
 
 /// Compared fields of each skill.
-const COMPARED: [&str; 4] = ["eligible", "disabled", "blockedByAllowlist", "missing"];
+const COMPARED_FIELDS: [&str; 4] = ["eligible", "disabled", "blockedByAllowlist", "missing"];
 
 /// Skills that a version ships but does not find itself, because a colon in their descriptions is not valid YAML. The
 /// newer version reads the same files, as Homard does.
-const LOST: &[(&str, &[&str])] = &[("2026.2.9", &["discord", "food-order"])];
+const KNOWN_MISSING: &[(&str, &[&str])] = &[("2026.2.9", &["discord", "food-order"])];
 
 /// Minimum number of skills, and of those that are ready: with fewer, nothing would be compared.
-const LEAST: (usize, usize) = (40, 1);
+const MIN_SKILLS: (usize, usize) = (40, 1);
 
 /// Compares the status of a client's skills: as they are, with some of their requirements met, and with an allowlist.
-pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
+pub(super) fn check(client: &OpenClawClient, binary: &Path) -> Result<()> {
     let entries = json!({
         "openai-whisper-api": {"apiKey": "a key"},
         "trello": {"env": {"TRELLO_API_KEY": "a key", "TRELLO_TOKEN": "a token"}},
@@ -37,29 +37,26 @@ pub(super) fn check(client: &Client, binary: &Path) -> Result<()> {
         ("allowed", json!({"skills": {"allowBundled": ["weather", "github", "healthcheck"]}})),
     ];
     for (name, config) in &scenes {
-        compare(client, binary, name, config).with_context(|| format!("scene {name}"))?;
+        compare(client, binary, name, config).with_context(|| format!("scenario {name}"))?;
     }
     Ok(())
 }
 
-fn compare(client: &Client, binary: &Path, scene: &str, config: &Value) -> Result<()> {
-    let home = Home::alone()?;
+fn compare(client: &OpenClawClient, binary: &Path, scene: &str, config: &Value) -> Result<()> {
+    let home = ClientHome::without_gateway()?;
     fs::write(home.state().join("openclaw.json"), config.to_string())?;
     let theirs = client.call(&format!("skills-{scene}"), &home, &["skills", "list", "--json"])?.succeeded()?.json()?;
     let ours = ours(client, binary, &home, config)?;
     fs::write(client.logs.join(format!("skills-{scene}-homard.log")), format!("{ours:#}\n"))?;
-    let (theirs, mut ours) = (judged(&theirs)?, judged(&ours)?);
-    for name in LOST.iter().filter(|(version, _)| *version == client.version).flat_map(|(_, names)| *names) {
-        ensure!(
-            !theirs.contains_key(*name),
-            "OpenClaw finds {name} after all; strike it from the list of those it loses"
-        );
-        ensure!(ours.remove(*name).is_some(), "Homard should find {name}, which OpenClaw loses");
+    let (theirs, mut ours) = (status_by_name(&theirs)?, status_by_name(&ours)?);
+    for name in KNOWN_MISSING.iter().filter(|(version, _)| *version == client.version).flat_map(|(_, names)| *names) {
+        ensure!(!theirs.contains_key(*name), "OpenClaw now finds {name}; remove it from LOST");
+        ensure!(ours.remove(*name).is_some(), "Homard should find {name}, which OpenClaw does not find");
     }
     let ready = theirs.values().filter(|state| state["eligible"] == true).count();
     ensure!(
-        theirs.len() >= LEAST.0 && ready >= LEAST.1,
-        "only {} skills, {ready} of them ready, were found at all",
+        theirs.len() >= MIN_SKILLS.0 && ready >= MIN_SKILLS.1,
+        "only {} skills were found, {ready} of them ready",
         theirs.len()
     );
     let wrong = differences(&theirs, &ours);
@@ -70,8 +67,8 @@ fn compare(client: &Client, binary: &Path, scene: &str, config: &Value) -> Resul
 }
 
 /// Returns Homard's view of the same folders in the same home.
-fn ours(client: &Client, binary: &Path, home: &Home, config: &Value) -> Result<Value> {
-    let package = client.script.parent().context("the client has no folder")?;
+fn ours(client: &OpenClawClient, binary: &Path, home: &ClientHome, config: &Value) -> Result<Value> {
+    let package = client.script.parent().context("the client's script has no parent directory")?;
     let state = home.folder().join(".homard");
     fs::create_dir(&state)?;
     let mut config = config.clone();
@@ -80,12 +77,12 @@ fn ours(client: &Client, binary: &Path, home: &Home, config: &Value) -> Result<V
     let mut command = Command::new(binary);
     command.args(["skills", "list", "--json"]).env_clear().env("PATH", PATH).env("HOME", home.folder());
     command.env("HOMARD_BUNDLED_SKILLS_DIR", bundled(package, home)?).current_dir(home.folder());
-    serde_json::from_slice(&shell::output(&mut command)?).context("what Homard lists is not JSON")
+    serde_json::from_slice(&shell::output(&mut command)?).context("the output of homard skills list is not JSON")
 }
 
 /// Returns the folder of bundled skills. The newer client has a second one, for a system maintenance agent; it counts
 /// as bundled there, so both are merged here.
-fn bundled(package: &Path, home: &Home) -> Result<PathBuf> {
+fn bundled(package: &Path, home: &ClientHome) -> Result<PathBuf> {
     let (skills, second) = (package.join("skills"), package.join("custodian-skills"));
     if !second.exists() {
         return Ok(skills);
@@ -99,17 +96,17 @@ fn bundled(package: &Path, home: &Home) -> Result<PathBuf> {
 }
 
 /// Returns the folders of plugins' skills, which the newer client links into its state.
-fn plugins(home: &Home) -> Result<Vec<PathBuf>> {
+fn plugins(home: &ClientHome) -> Result<Vec<PathBuf>> {
     let Ok(links) = fs::read_dir(home.state().join("plugin-skills")) else { return Ok(Vec::new()) };
     let real = |link: std::io::Result<fs::DirEntry>| fs::canonicalize(link?.path());
-    links.map(real).collect::<std::io::Result<_>>().context("a plugin's skill is not where it should be")
+    links.map(real).collect::<std::io::Result<_>>().context("cannot resolve the link of a plugin's skill")
 }
 
 /// Returns the status of each skill, by name.
-fn judged(list: &Value) -> Result<BTreeMap<String, Value>> {
+fn status_by_name(list: &Value) -> Result<BTreeMap<String, Value>> {
     let skills = list["skills"].as_array().context("the list should have `skills`")?;
     let state = |skill: &Value| {
-        let said: Value = COMPARED.iter().map(|&what| (what.to_owned(), skill[what].clone())).collect();
+        let said: Value = COMPARED_FIELDS.iter().map(|&what| (what.to_owned(), skill[what].clone())).collect();
         Ok((skill["name"].as_str().context("a skill has no name")?.to_owned(), said))
     };
     skills.iter().map(state).collect()
@@ -131,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_added_or_judged_otherwise_is_told() {
-        let list = |skills: Value| judged(&json!({"skills": skills})).unwrap();
+        let list = |skills: Value| status_by_name(&json!({"skills": skills})).unwrap();
         let theirs = list(json!([{"name": "a", "eligible": true}, {"name": "b", "eligible": true}]));
         let ours = list(json!([{"name": "b", "eligible": false, "other": 1}, {"name": "c"}]));
         let said = |eligible: bool| json!({"eligible": eligible, "disabled": null, "blockedByAllowlist": null, "missing": null});

@@ -21,15 +21,15 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-use super::client::Protocol;
+use super::client::ProtocolVersion;
 use crate::gateway::TOKEN;
 
 /// Time limit of a response.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What was received.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Heard {
+pub(super) enum WireEvent {
     /// A frame.
     Frame(Value),
     /// The close frame, with its code and reason.
@@ -37,30 +37,30 @@ pub(super) enum Heard {
 }
 
 /// A connection.
-pub(super) struct Wire {
+pub(super) struct ScriptedSocket {
     runtime: Runtime,
     socket: WebSocketStream<TcpStream>,
     /// Received frames that were not consumed yet.
-    waiting: VecDeque<Value>,
+    unread: VecDeque<Value>,
     record: File,
     protocol: u8,
-    asked: u32,
+    requests: u32,
 }
 
 /// Address, protocol version and file for recorded frames.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct SocketParams<'a> {
     pub(super) port: u16,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: ProtocolVersion,
     pub(super) record: &'a Path,
 }
 
-impl Line<'_> {
+impl SocketParams<'_> {
     /// Returns the protocol version as a number.
     pub(super) fn number(&self) -> u8 {
         match self.protocol {
-            Protocol::Three => 3,
-            Protocol::Four => 4,
+            ProtocolVersion::Three => 3,
+            ProtocolVersion::Four => 4,
         }
     }
 
@@ -76,29 +76,31 @@ impl Line<'_> {
     }
 
     /// Connects and completes the handshake.
-    pub(super) fn open(&self) -> Result<Wire> {
-        let mut wire = self.knock(&[])?;
-        let hello = wire.ask("connect", self.connect())?;
-        ensure!(hello["ok"] == true, "the gateway should shake hands: {hello}");
-        ensure!(hello["payload"]["protocol"] == self.number(), "another protocol was agreed on: {hello}");
+    pub(super) fn open(&self) -> Result<ScriptedSocket> {
+        let mut wire = self.connect_only(&[])?;
+        let hello = wire.request("connect", self.connect())?;
+        ensure!(hello["ok"] == true, "the handshake should succeed: {hello}");
+        ensure!(hello["payload"]["protocol"] == self.number(), "the negotiated protocol is wrong: {hello}");
         Ok(wire)
     }
 
     /// Connects without sending anything; the challenge has been received.
-    pub(super) fn knock(&self, headers: &[(&'static str, &str)]) -> Result<Wire> {
+    pub(super) fn connect_only(&self, headers: &[(&'static str, &str)]) -> Result<ScriptedSocket> {
         let mut wire = self.upgrade(headers)?;
-        let challenge = wire.next(PATIENCE)?;
+        let challenge = wire.next(RESPONSE_TIMEOUT)?;
         match &challenge {
-            Heard::Frame(frame) if frame["event"] == "connect.challenge" => {
-                ensure!(frame["payload"]["ts"].is_u64(), "`ts` should be a whole number: {frame}");
-                ensure!(frame["payload"]["nonce"].is_string(), "`nonce` should be a text: {frame}");
+            WireEvent::Frame(frame) if frame["event"] == "connect.challenge" => {
+                ensure!(frame["payload"]["ts"].is_u64(), "`ts` should be an integer: {frame}");
+                ensure!(frame["payload"]["nonce"].is_string(), "`nonce` should be a string: {frame}");
             }
-            Heard::Frame(_) | Heard::Closed(..) => bail!("first there should be a challenge, but: {challenge:?}"),
+            WireEvent::Frame(_) | WireEvent::Closed(..) => {
+                bail!("the first frame should be a challenge, but is {challenge:?}")
+            }
         }
         Ok(wire)
     }
 
-    fn upgrade(&self, headers: &[(&'static str, &str)]) -> Result<Wire> {
+    fn upgrade(&self, headers: &[(&'static str, &str)]) -> Result<ScriptedSocket> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut request = format!("ws://127.0.0.1:{}/", self.port).into_client_request()?;
         for (name, value) in headers {
@@ -108,59 +110,59 @@ impl Line<'_> {
         let socket = runtime.block_on(async {
             let stream = TcpStream::connect(("127.0.0.1", port)).await.context("cannot reach the gateway")?;
             let (socket, answer) = tokio_tungstenite::client_async(request, stream).await?;
-            ensure!(!answer.headers().contains_key("sec-websocket-extensions"), "no compression should be agreed on");
+            ensure!(!answer.headers().contains_key("sec-websocket-extensions"), "compression should not be negotiated");
             anyhow::Ok(socket)
         })?;
         if let Some(folder) = self.record.parent() {
             fs::create_dir_all(folder)?;
         }
         let record = OpenOptions::new().create(true).append(true).open(self.record)?;
-        Ok(Wire { runtime, socket, waiting: VecDeque::new(), record, protocol: self.number(), asked: 0 })
+        Ok(ScriptedSocket { runtime, socket, unread: VecDeque::new(), record, protocol: self.number(), requests: 0 })
     }
 }
 
-impl Wire {
+impl ScriptedSocket {
     /// Sends arbitrary text.
-    pub(super) fn say(&mut self, text: &str) -> Result<()> {
+    pub(super) fn send_text(&mut self, text: &str) -> Result<()> {
         let message = Message::text(text);
-        self.runtime.block_on(self.socket.send(message)).context("the gateway does not listen any more")
+        self.runtime.block_on(self.socket.send(message)).context("cannot send to the gateway")
     }
 
     /// Sends a binary message.
-    pub(super) fn say_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(super) fn send_binary(&mut self, bytes: &[u8]) -> Result<()> {
         let message = Message::binary(bytes.to_vec());
-        self.runtime.block_on(self.socket.send(message)).context("the gateway does not listen any more")
+        self.runtime.block_on(self.socket.send(message)).context("cannot send to the gateway")
     }
 
     /// Sends a request and returns its id.
-    pub(super) fn put(&mut self, method: &str, params: impl Into<Value>) -> Result<String> {
-        self.asked += 1;
-        let id = format!("q{}", self.asked);
+    pub(super) fn send_request(&mut self, method: &str, params: impl Into<Value>) -> Result<String> {
+        self.requests += 1;
+        let id = format!("q{}", self.requests);
         self.note(&json!({"asked": id, "method": method}))?;
-        self.say(&json!({"type": "req", "id": id, "method": method, "params": params.into()}).to_string())?;
+        self.send_text(&json!({"type": "req", "id": id, "method": method, "params": params.into()}).to_string())?;
         Ok(id)
     }
 
     /// Sends a request and waits for the first response.
-    pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value> {
-        let id = self.put(method, params)?;
-        self.answer(&id)
+    pub(super) fn request(&mut self, method: &str, params: Value) -> Result<Value> {
+        let id = self.send_request(method, params)?;
+        self.response(&id)
     }
 
     /// Sends a request that must succeed; returns its payload.
-    pub(super) fn get(&mut self, method: &str, params: Value) -> Result<Value> {
-        let mut answer = self.ask(method, params)?;
-        ensure!(answer["ok"] == true, "`{method}` should be answered well: {answer}");
+    pub(super) fn request_ok(&mut self, method: &str, params: Value) -> Result<Value> {
+        let mut answer = self.request(method, params)?;
+        ensure!(answer["ok"] == true, "`{method}` should succeed: {answer}");
         Ok(answer["payload"].take())
     }
 
     /// Returns the next response to a request.
-    pub(super) fn answer(&mut self, id: &str) -> Result<Value> {
-        self.find(&format!("an answer to {id}"), |frame| frame["type"] == "res" && frame["id"] == id)
+    pub(super) fn response(&mut self, id: &str) -> Result<Value> {
+        self.find(&format!("a response to {id}"), |frame| frame["type"] == "res" && frame["id"] == id)
     }
 
     /// Returns the next `chat` event of a run that is not a delta.
-    pub(super) fn last_word(&mut self, run: &str) -> Result<Value> {
+    pub(super) fn final_chat_event(&mut self, run: &str) -> Result<Value> {
         let is_last = |frame: &Value| {
             let payload = &frame["payload"];
             frame["event"] == "chat"
@@ -168,63 +170,63 @@ impl Wire {
                 && payload["state"] != "delta"
                 && payload["state"] != "status"
         };
-        Ok(self.find(&format!("the last word of {run}"), is_last)?["payload"].take())
+        Ok(self.find(&format!("the last event of {run}"), is_last)?["payload"].take())
     }
 
     /// Returns the first matching frame, among received and future ones.
     pub(super) fn find(&mut self, what: &str, is_meant: impl Fn(&Value) -> bool) -> Result<Value> {
-        if let Some(at) = self.waiting.iter().position(&is_meant) {
-            return self.waiting.remove(at).context("it was there");
+        if let Some(at) = self.unread.iter().position(&is_meant) {
+            return self.unread.remove(at).context("the frame is missing in the queue");
         }
         loop {
-            match self.next(PATIENCE).with_context(|| format!("waiting for {what}"))? {
-                Heard::Frame(frame) if is_meant(&frame) => return Ok(frame),
-                Heard::Frame(frame) => self.waiting.push_back(frame),
-                Heard::Closed(code, reason) => bail!("closed with {code} {reason:?} in place of {what}"),
+            match self.next(RESPONSE_TIMEOUT).with_context(|| format!("waiting for {what}"))? {
+                WireEvent::Frame(frame) if is_meant(&frame) => return Ok(frame),
+                WireEvent::Frame(frame) => self.unread.push_back(frame),
+                WireEvent::Closed(code, reason) => bail!("closed with {code} {reason:?} while waiting for {what}"),
             }
         }
     }
 
     /// Returns everything received so far and within a time.
-    pub(super) fn listen(&mut self, time: Duration) -> Result<Vec<Value>> {
+    pub(super) fn collect(&mut self, time: Duration) -> Result<Vec<Value>> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
             match self.next_within(left)? {
-                Some(Heard::Frame(frame)) => self.waiting.push_back(frame),
-                Some(Heard::Closed(code, reason)) => bail!("closed with {code} {reason:?}"),
+                Some(WireEvent::Frame(frame)) => self.unread.push_back(frame),
+                Some(WireEvent::Closed(code, reason)) => bail!("closed with {code} {reason:?}"),
                 None => break,
             }
         }
-        Ok(self.waiting.drain(..).collect())
+        Ok(self.unread.drain(..).collect())
     }
 
     /// Returns what is received until the connection is closed, and the close frame.
     pub(super) fn rest(&mut self) -> Result<(Vec<Value>, u16, String)> {
-        let mut frames: Vec<Value> = self.waiting.drain(..).collect();
+        let mut frames: Vec<Value> = self.unread.drain(..).collect();
         loop {
-            match self.next(PATIENCE)? {
-                Heard::Frame(frame) => frames.push(frame),
-                Heard::Closed(code, reason) => return Ok((frames, code, reason)),
+            match self.next(RESPONSE_TIMEOUT)? {
+                WireEvent::Frame(frame) => frames.push(frame),
+                WireEvent::Closed(code, reason) => return Ok((frames, code, reason)),
             }
         }
     }
 
-    fn next(&mut self, patience: Duration) -> Result<Heard> {
-        self.next_within(patience)?.with_context(|| format!("nothing came for {patience:?}"))
+    fn next(&mut self, patience: Duration) -> Result<WireEvent> {
+        self.next_within(patience)?.with_context(|| format!("nothing received within {patience:?}"))
     }
 
-    fn next_within(&mut self, patience: Duration) -> Result<Option<Heard>> {
+    fn next_within(&mut self, patience: Duration) -> Result<Option<WireEvent>> {
         loop {
             let heard = self.runtime.block_on(async { timeout(patience, self.socket.next()).await });
             let Ok(heard) = heard else { return Ok(None) };
             let heard = match heard {
-                Some(Ok(Message::Text(text))) => Heard::Frame(serde_json::from_str(&text)?),
-                Some(Ok(Message::Close(Some(close)))) => Heard::Closed(close.code.into(), close.reason.to_string()),
-                Some(Ok(Message::Close(None))) | None => Heard::Closed(1005, String::new()),
+                Some(Ok(Message::Text(text))) => WireEvent::Frame(serde_json::from_str(&text)?),
+                Some(Ok(Message::Close(Some(close)))) => WireEvent::Closed(close.code.into(), close.reason.to_string()),
+                Some(Ok(Message::Close(None))) | None => WireEvent::Closed(1005, String::new()),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_))) => continue,
-                Some(Err(error)) => Heard::Closed(1006, error.to_string()),
+                Some(Err(error)) => WireEvent::Closed(1006, error.to_string()),
             };
-            if let Heard::Frame(frame) = &heard {
+            if let WireEvent::Frame(frame) = &heard {
                 let frame = frame.clone();
                 self.note(&json!({"heard": frame}))?;
             }
@@ -235,6 +237,6 @@ impl Wire {
     fn note(&mut self, what: &Value) -> Result<()> {
         let mut what = what.clone();
         what["protocol"] = self.protocol.into();
-        writeln!(self.record, "{what}").context("cannot keep what was heard")
+        writeln!(self.record, "{what}").context("cannot write the frame record")
     }
 }

@@ -41,7 +41,7 @@ fn problem(commit: &str) -> Option<String> {
     let (id, subject, body, files) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let length = subject.chars().count();
     if length > LONGEST_SUBJECT {
-        return Some(format!("commit {id}: its subject has {length} characters; at most {LONGEST_SUBJECT}"));
+        return Some(format!("commit {id}: the subject has {length} characters; at most {LONGEST_SUBJECT}"));
     }
     let said = subject.split_once(": ").map_or(subject, |(_, said)| said);
     let verb = said.split_whitespace().next().unwrap_or_default().to_lowercase();
@@ -56,7 +56,7 @@ fn problem(commit: &str) -> Option<String> {
     };
     let lines: usize = files.lines().map(changed).sum();
     (lines > EXPLAINED && body.trim().is_empty())
-        .then(|| format!("commit {id}: it changes {lines} lines and has no body that says why"))
+        .then(|| format!("commit {id}: changes {lines} lines, but has no body that explains why"))
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
             Some("commit abc: `added a font` begins with `added`; use the imperative")
         );
         let long = "x".repeat(73);
-        assert_eq!(complaint(&long, "", 1).as_deref(), Some("commit abc: its subject has 73 characters; at most 72"));
+        assert_eq!(complaint(&long, "", 1).as_deref(), Some("commit abc: the subject has 73 characters; at most 72"));
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(complaint("tools: add a font", "Because.", 51), None);
         assert_eq!(
             complaint("tools: add a font", " \n", 51).as_deref(),
-            Some("commit abc: it changes 51 lines and has no body that says why")
+            Some("commit abc: changes 51 lines, but has no body that explains why")
         );
     }
 }

@@ -26,14 +26,14 @@ fn problems(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
             continue;
         };
         if *number != count.to_string() || differences.is_empty() {
-            problems.push(format!("{PAGE}: row {count} has another number, or says nothing of differences"));
+            problems.push(format!("{PAGE}: row {count} has a wrong number or no text about differences"));
         }
         let names: Vec<_> = tests.split('`').skip(1).step_by(2).filter(|name| name.contains('/')).collect();
         if names.is_empty() {
             problems.push(format!("{PAGE}: row {count} names no test"));
         }
         let lost = names.into_iter().filter(|name| !exists(name));
-        problems.extend(lost.map(|name| format!("{PAGE}: row {count} names {name}, which is not there")));
+        problems.extend(lost.map(|name| format!("{PAGE}: row {count} names {name}, which does not exist")));
     }
     if count != ROWS {
         problems.push(format!("{PAGE} has {count} rows instead of {ROWS}"));

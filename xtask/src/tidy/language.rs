@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::File;
+use super::SourceFile;
 
 /// Words and phrases that hide what happens. Whole words, in lower case.
 const DIALECT: &[&str] = &[
@@ -87,17 +87,17 @@ const MOST_IMPL_FILES: usize = 4;
 
 /// What is counted, and how much of it there may be. Lower a number with the change that made it smaller.
 const ALLOWED: [(&str, usize); 7] = [
-    ("comment lines with dialect words", 8),
-    ("lines of docs with dialect words", 8),
-    ("type names that more than three types have", 154),
-    ("types named by a bare participle", 125),
+    ("comment lines with dialect words", 3),
+    ("lines of docs with dialect words", 0),
+    ("type names that more than three types have", 9),
+    ("types named by a bare participle", 4),
     ("functions with a tuple as a parameter", 213),
     ("structs with more than 20 fields", 12),
-    ("types whose impl blocks are in more than four files", 12),
+    ("types whose impl blocks are in more than four files", 11),
 ];
 
 /// Complains of each count that has grown.
-pub(super) fn check(files: &[File]) -> Vec<String> {
+pub(super) fn check(files: &[SourceFile]) -> Vec<String> {
     let counts = [
         files.iter().filter(|file| file.is_rust()).map(|file| comment_lines(&file.text)).sum(),
         files.iter().filter(|file| is_page(file)).map(|file| dialect_lines(&file.text)).sum(),
@@ -120,7 +120,7 @@ pub(super) fn check(files: &[File]) -> Vec<String> {
 
 /// Whether a file is a page of the documentation. Decision records keep their words, and the glossary lists those that
 /// are replaced.
-fn is_page(file: &File) -> bool {
+fn is_page(file: &SourceFile) -> bool {
     let is_other = file.path.starts_with("docs/adr") || file.path.ends_with("glossary.md");
     file.path.starts_with("docs") && !is_other && file.path.extension().is_some_and(|ending| ending == "md")
 }
@@ -166,7 +166,7 @@ fn without_visibility(line: &str) -> &str {
     }
 }
 
-fn rust_types(files: &[File]) -> BTreeMap<&str, usize> {
+fn rust_types(files: &[SourceFile]) -> BTreeMap<&str, usize> {
     let mut all = BTreeMap::new();
     for name in files.iter().filter(|file| file.is_rust()).flat_map(|file| types(&file.text)) {
         *all.entry(name).or_default() += 1;
@@ -174,12 +174,12 @@ fn rust_types(files: &[File]) -> BTreeMap<&str, usize> {
     all
 }
 
-fn shared_names(files: &[File]) -> Vec<&str> {
+fn shared_names(files: &[SourceFile]) -> Vec<&str> {
     let is_shared = |(name, count): &(&str, usize)| *count > SAME_NAME && !COMPLETED.contains(name);
     rust_types(files).into_iter().filter(is_shared).map(|(name, _)| name).collect()
 }
 
-fn participles(files: &[File]) -> Vec<&str> {
+fn participles(files: &[SourceFile]) -> Vec<&str> {
     rust_types(files).into_keys().filter(|name| is_participle(name)).collect()
 }
 
@@ -222,7 +222,7 @@ fn large_structs(text: &str) -> usize {
 }
 
 /// Types with `impl Type` blocks in too many files of one crate. Implementations of traits do not count.
-fn scattered(files: &[File]) -> Vec<(String, &str)> {
+fn scattered(files: &[SourceFile]) -> Vec<(String, &str)> {
     let mut places: BTreeMap<(String, &str), BTreeSet<usize>> = BTreeMap::new();
     for (number, file) in files.iter().enumerate().filter(|(_, file)| file.is_rust()) {
         let package: Vec<_> = file.path.iter().take(2).map(|part| part.to_string_lossy().into_owned()).collect();
@@ -240,8 +240,8 @@ fn scattered(files: &[File]) -> Vec<(String, &str)> {
 mod tests {
     use super::*;
 
-    fn file(path: &str, text: &str) -> File {
-        File { path: path.into(), text: text.to_owned() }
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.into(), text: text.to_owned() }
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<String>> {
         let checked = checked.context("cannot start git, which checks whether the seeded bugs apply")?;
         if !checked.status.success() {
             let said = String::from_utf8_lossy(&checked.stderr).trim().replace('\n', "; ");
-            problems.push(format!("{}: the patch no longer applies; write it anew ({said})", path.display()));
+            problems.push(format!("{}: the patch no longer applies; recreate it ({said})", path.display()));
         }
     }
     problems.sort();

@@ -1,15 +1,15 @@
 //! Lengths of files and functions: a list to read, not a limit.
 
-use super::File;
+use super::SourceFile;
 
 /// Returns the number of lines of each Rust file.
-pub(super) fn files(files: &[File]) -> Vec<(usize, String)> {
-    let sized = |file: &File| (file.text.lines().count(), file.path.display().to_string());
+pub(super) fn files(files: &[SourceFile]) -> Vec<(usize, String)> {
+    let sized = |file: &SourceFile| (file.text.lines().count(), file.path.display().to_string());
     files.iter().filter(|file| file.is_rust()).map(sized).collect()
 }
 
 /// Returns the number of lines of each function of each Rust file.
-pub(super) fn functions(files: &[File]) -> Vec<(usize, String)> {
+pub(super) fn functions(files: &[SourceFile]) -> Vec<(usize, String)> {
     let mut sized = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
         let path = file.path.display();

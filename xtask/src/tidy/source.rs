@@ -1,6 +1,6 @@
 //! Rules for the content of files.
 
-use super::File;
+use super::SourceFile;
 
 /// Text that is banned in Rust files, and why. Written in two halves, so that this file does not contain it either.
 const BANNED_IN_RUST: &[(&str, &str)] = &[
@@ -13,11 +13,11 @@ const BANNED_IN_RUST: &[(&str, &str)] = &[
 const MACHINE_PATHS: &[&str] = &[concat!("/wor", "k/main"), concat!("/wor", "k/shared")];
 
 /// Reports violations in a file.
-pub(super) fn check(file: &File) -> Vec<String> {
+pub(super) fn check(file: &SourceFile) -> Vec<String> {
     let path = file.path.display();
     let mut problems = Vec::new();
     if file.is_rust() && !file.text.starts_with("//!") {
-        problems.push(format!("{path}:1: has no `//!` header; say in a sentence what the file is"));
+        problems.push(format!("{path}:1: no `//!` header; describe the file in a sentence"));
     }
     for (at, line) in file.text.lines().enumerate().map(|(index, line)| (index + 1, line)) {
         for (word, way_out) in BANNED_IN_RUST.iter().filter(|(word, _)| file.is_rust() && line.contains(word)) {
@@ -35,13 +35,13 @@ mod tests {
     use super::*;
 
     fn told(path: &str, text: &str) -> Vec<String> {
-        check(&File { path: path.into(), text: text.to_owned() })
+        check(&SourceFile { path: path.into(), text: text.to_owned() })
     }
 
     #[test]
     fn a_rust_file_needs_a_header() {
         assert_eq!(told("a.rs", "//! A file.\nfn a() {}\n"), Vec::<String>::new());
-        assert_eq!(told("a.rs", "fn a() {}\n"), ["a.rs:1: has no `//!` header; say in a sentence what the file is"]);
+        assert_eq!(told("a.rs", "fn a() {}\n"), ["a.rs:1: no `//!` header; describe the file in a sentence"]);
         assert_eq!(told("a.md", "no header\n"), Vec::<String>::new());
     }
 

@@ -1,17 +1,17 @@
 //! Display of commands for approval: complete, and without characters that affect the terminal.
 
 /// Maximum length of a command that can be approved, in bytes. A longer one would not be read.
-pub const LONGEST: usize = 64 * 1024;
+pub const MAX_COMMAND_BYTES: usize = 64 * 1024;
 
 /// Formats a command for display: characters that a terminal would interpret or hide are escaped as `\u{…}`.
 ///
 /// The result is unambiguous: backslashes before an escape, or something that looks like one, are doubled. `None` if
 /// the command is too long.
-pub fn shown(command: &str) -> Option<String> {
-    (command.len() <= LONGEST).then(|| spelled(command))
+pub fn display_command(command: &str) -> Option<String> {
+    (command.len() <= MAX_COMMAND_BYTES).then(|| escape(command))
 }
 
-fn spelled(command: &str) -> String {
+fn escape(command: &str) -> String {
     let mut shown = String::with_capacity(command.len());
     let mut slashes = 0;
     let mut rest = command.chars();
@@ -21,7 +21,7 @@ fn spelled(command: &str) -> String {
             shown.push(letter);
             continue;
         }
-        let is_spelled = acts(letter);
+        let is_spelled = needs_escape(letter);
         if is_spelled || (letter == 'u' && rest.as_str().starts_with('{')) {
             shown.extend(std::iter::repeat_n('\\', slashes));
         }
@@ -32,7 +32,7 @@ fn spelled(command: &str) -> String {
 }
 
 /// True if a character affects a terminal or is invisible.
-fn acts(letter: char) -> bool {
+fn needs_escape(letter: char) -> bool {
     let is_blank = letter != ' ' && letter.is_whitespace();
     letter.is_control()
         || is_blank
@@ -107,27 +107,27 @@ mod tests {
             ("echo \\u{a}", "echo \\\\u{a}"),
             ("echo \\\n", "echo \\\\\\u{a}"),
         ] {
-            assert_eq!(shown(command).as_deref(), Some(expected), "{command:?}");
+            assert_eq!(display_command(command).as_deref(), Some(expected), "{command:?}");
             assert_eq!(meant(expected), command);
         }
     }
 
     #[test]
     fn a_command_is_shown_whole_or_cannot_be_allowed() {
-        for length in [1, 100, 8 * 1024, LONGEST] {
-            assert_eq!(shown(&"x".repeat(length)), Some("x".repeat(length)));
-            assert_eq!(shown(&"\u{1b}".repeat(length)).map(|text| text.len()), Some(length * 6));
+        for length in [1, 100, 8 * 1024, MAX_COMMAND_BYTES] {
+            assert_eq!(display_command(&"x".repeat(length)), Some("x".repeat(length)));
+            assert_eq!(display_command(&"\u{1b}".repeat(length)).map(|text| text.len()), Some(length * 6));
         }
-        for length in [LONGEST + 1, 1024 * 1024] {
-            assert_eq!(shown(&"x".repeat(length)), None);
+        for length in [MAX_COMMAND_BYTES + 1, 1024 * 1024] {
+            assert_eq!(display_command(&"x".repeat(length)), None);
         }
     }
 
     proptest! {
         #[test]
         fn what_is_shown_means_one_command_only(command in "(\\\\|u|\\{|\\}|a|\n|\u{202e}|\\PC|.){0,40}") {
-            let shown = shown(&command).unwrap();
-            prop_assert!(!shown.chars().any(acts), "{shown:?}");
+            let shown = display_command(&command).unwrap();
+            prop_assert!(!shown.chars().any(needs_escape), "{shown:?}");
             prop_assert_eq!(meant(&shown), command);
         }
     }

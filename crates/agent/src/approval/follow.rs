@@ -9,8 +9,8 @@ use homard_proto::{AgentId, SessionKey};
 use serde::Deserialize as _;
 
 use super::{
-    book::{Entry, State},
-    desk::Desk,
+    approvals::ExecApprovals,
+    state::{Approval, ApprovalState},
 };
 use crate::{
     Hub,
@@ -29,21 +29,21 @@ pub enum Followup {
 }
 
 /// Future of the result.
-type Outcome = Pin<Box<dyn Future<Output = Followup> + Send>>;
+type ResultFuture = Pin<Box<dyn Future<Output = Followup> + Send>>;
 
-/// Runs an allowed command. It must first consume the approval with [`Desk::take`], and run nothing if that fails.
+/// Runs an allowed command. It must first consume the approval with [`ExecApprovals::consume`], and run nothing if that fails.
 #[derive(Clone)]
-pub struct Later {
-    run: Arc<dyn Fn(Entry, Variables) -> Outcome + Send + Sync>,
+pub struct ApprovedRunner {
+    run: Arc<dyn Fn(Approval, Variables) -> ResultFuture + Send + Sync>,
     wakes: bool,
 }
 
-impl Later {
+impl ApprovedRunner {
     /// Wraps a function that runs a command with the current environment variables of its agent and returns the result
     /// text.
     pub fn new<F, O>(run: F) -> Self
     where
-        F: Fn(Entry, Variables) -> O + Send + Sync + 'static,
+        F: Fn(Approval, Variables) -> O + Send + Sync + 'static,
         O: Future<Output = Followup> + Send + 'static,
     {
         Self { run: Arc::new(move |entry, variables| Box::pin(run(entry, variables))), wakes: true }
@@ -56,7 +56,7 @@ impl Later {
     }
 }
 
-impl Entry {
+impl Approval {
     /// Id of the command among the background commands of its session, until its end is reported.
     pub fn command_id(&self) -> String {
         format!("{APPROVAL} {}", self.id)
@@ -68,7 +68,7 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Later {
+impl fmt::Debug for ApprovedRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Later")
     }
@@ -76,11 +76,11 @@ impl fmt::Debug for Later {
 
 /// Waits for a decision, executes it and reports to the session. If this is dropped, [`resume`] continues it at the
 /// next start.
-pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
+pub async fn follow(desk: &ExecApprovals, hub: &Hub, id: &str, later: &ApprovedRunner) {
     let Some(entry) = desk.wait(id).await else { return };
     let Some(session) = entry.bound.as_ref().map(|bound| bound.session.clone()) else { return };
     let Ok(key) = SessionKey::parse(&session, &AgentId::main()) else {
-        tracing::warn!(%session, "an approval names no session");
+        tracing::warn!(%session, "approval has an invalid session key");
         return;
     };
     let profile = hub.agents().of(key.agent());
@@ -88,13 +88,13 @@ pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
     let origin = entry.origin().filter(|_| later.wakes);
     let followup = match entry.state {
         // It would be cancelled at once: the next start runs it.
-        State::AllowedOnce | State::AllowedAlways if hub.is_draining() => return,
-        State::AllowedOnce | State::AllowedAlways => {
-            (later.run)(entry, profile.setting.shelf.kit().variables.clone()).await
+        ApprovalState::AllowedOnce | ApprovalState::AllowedAlways if hub.is_draining() => return,
+        ApprovalState::AllowedOnce | ApprovalState::AllowedAlways => {
+            (later.run)(entry, profile.prompt.skills.get().variables.clone()).await
         }
-        State::Denied => Followup::Ended(format!("Exec denied (approval {id}): {command}")),
-        State::Expired | State::Pending => {
-            Followup::Ended(format!("Exec denied (approval {id}, nobody answered in time): {command}"))
+        ApprovalState::Denied => Followup::Ended(format!("Exec denied (approval {id}): {command}")),
+        ApprovalState::Expired | ApprovalState::Pending => {
+            Followup::Ended(format!("Exec denied (approval {id}, no decision in time): {command}"))
         }
     };
     let (text, origin) = match followup {
@@ -103,11 +103,11 @@ pub async fn follow(desk: &Desk, hub: &Hub, id: &str, later: &Later) {
     };
     let text = clipped(&profile.secrets.mask(&text));
     if let Some(origin) = origin {
-        return hub.report_later(&key, origin, (&command_id, &text)).await;
+        return hub.report_result(&key, origin, (&command_id, &text)).await;
     }
     hub.command_settled(&key, &command_id).await;
     if let Err(error) = hub.note_event(&key, text).await {
-        tracing::warn!(%error, session = %key, "nobody could be told what came of an approval");
+        tracing::warn!(%error, session = %key, "failed to report the outcome of an approval to the session");
     }
 }
 
@@ -125,7 +125,7 @@ fn clipped(text: &str) -> String {
 
 /// Resumes requests found at a restart: pending ones, and allowed ones that were not executed. The tasks end by
 /// themselves, after at most five minutes, or with the command that they run.
-pub fn resume(desk: &Desk, hub: &Hub, later: &Later) -> Vec<tokio::task::JoinHandle<()>> {
+pub fn resume(desk: &ExecApprovals, hub: &Hub, later: &ApprovedRunner) -> Vec<tokio::task::JoinHandle<()>> {
     let unfinished = desk.unfinished().into_iter();
     let tasks = unfinished.map(|entry| {
         let (desk, hub, later) = (desk.clone(), hub.clone(), later.clone());

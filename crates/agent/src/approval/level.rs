@@ -17,7 +17,7 @@ pub enum Security {
 /// When to ask, strictest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
+pub enum AskMode {
     /// Never.
     Off,
     /// When no rule allows the command.
@@ -28,25 +28,25 @@ pub enum Ask {
 
 /// Levels of one source: a call, the config, or the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct LevelOverrides {
     /// What may run.
     pub security: Option<Security>,
     /// When to ask.
-    pub ask: Option<Ask>,
+    pub ask: Option<AskMode>,
 }
 
 /// The effective levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effective {
+pub struct EffectiveLevels {
     /// What may run.
     pub security: Security,
     /// When to ask.
-    pub ask: Ask,
+    pub ask: AskMode,
 }
 
 impl Security {
     /// Parses a level; an unknown word is the strictest.
-    pub fn read(word: &str) -> Self {
+    pub fn parse(word: &str) -> Self {
         match word.trim() {
             "allowlist" => Self::Allowlist,
             "full" => Self::Full,
@@ -64,9 +64,9 @@ impl Security {
     }
 }
 
-impl Ask {
+impl AskMode {
     /// Parses a level; an unknown word is the strictest.
-    pub fn read(word: &str) -> Self {
+    pub fn parse(word: &str) -> Self {
         match word.trim() {
             "off" => Self::Off,
             "on-miss" => Self::OnMiss,
@@ -84,12 +84,12 @@ impl Ask {
     }
 }
 
-impl Effective {
+impl EffectiveLevels {
     /// Returns the strictest levels. If no source sets one, the defaults are `deny` and `on-miss`.
-    pub fn of(wishes: &[Wish]) -> Self {
+    pub fn of(wishes: &[LevelOverrides]) -> Self {
         Self {
             security: wishes.iter().filter_map(|wish| wish.security).min().unwrap_or(Security::Deny),
-            ask: wishes.iter().filter_map(|wish| wish.ask).max().unwrap_or(Ask::OnMiss),
+            ask: wishes.iter().filter_map(|wish| wish.ask).max().unwrap_or(AskMode::OnMiss),
         }
     }
 }
@@ -100,16 +100,16 @@ mod tests {
 
     const SECURITIES: [Option<Security>; 4] =
         [None, Some(Security::Deny), Some(Security::Allowlist), Some(Security::Full)];
-    const ASKS: [Option<Ask>; 4] = [None, Some(Ask::Off), Some(Ask::OnMiss), Some(Ask::Always)];
+    const ASKS: [Option<AskMode>; 4] = [None, Some(AskMode::Off), Some(AskMode::OnMiss), Some(AskMode::Always)];
 
     #[test]
     fn nobody_can_loosen_what_another_says() {
-        let wishes: Vec<Wish> =
-            SECURITIES.iter().flat_map(|&security| ASKS.map(|ask| Wish { security, ask })).collect();
+        let wishes: Vec<LevelOverrides> =
+            SECURITIES.iter().flat_map(|&security| ASKS.map(|ask| LevelOverrides { security, ask })).collect();
         for &call in &wishes {
             for &config in &wishes {
                 for &file in &wishes {
-                    let effective = Effective::of(&[call, config, file]);
+                    let effective = EffectiveLevels::of(&[call, config, file]);
                     for wish in [call, config, file] {
                         assert!(wish.security.is_none_or(|said| effective.security <= said));
                         assert!(wish.ask.is_none_or(|said| effective.ask >= said));
@@ -121,18 +121,18 @@ mod tests {
 
     #[test]
     fn silence_means_no_and_ask() {
-        let silence = Effective { security: Security::Deny, ask: Ask::OnMiss };
-        assert_eq!(Effective::of(&[Wish::default(), Wish::default()]), silence);
+        let silence = EffectiveLevels { security: Security::Deny, ask: AskMode::OnMiss };
+        assert_eq!(EffectiveLevels::of(&[LevelOverrides::default(), LevelOverrides::default()]), silence);
     }
 
     #[test]
     fn words_come_back_and_unknown_ones_are_strict() {
         for security in SECURITIES.into_iter().flatten() {
-            assert_eq!(Security::read(security.as_str()), security);
+            assert_eq!(Security::parse(security.as_str()), security);
         }
         for ask in ASKS.into_iter().flatten() {
-            assert_eq!(Ask::read(ask.as_str()), ask);
+            assert_eq!(AskMode::parse(ask.as_str()), ask);
         }
-        assert_eq!((Security::read("FULL"), Ask::read("never")), (Security::Deny, Ask::Always));
+        assert_eq!((Security::parse("FULL"), AskMode::parse("never")), (Security::Deny, AskMode::Always));
     }
 }

@@ -1,26 +1,26 @@
 //! Exec approvals: requests, decisions, and permanent rules.
 //!
-//! [`policy`] is the file with the rules, [`level`] how strict they are, [`rule`] a permanent permission, [`bound`] the
+//! [`policy`] is the file with the rules, [`level`] how strict they are, [`rule`] a permanent permission, [`fingerprint`] the
 //! fingerprint that a decision is bound to, [`display`] the display of commands, `book` the state of all requests (all
-//! pure); [`desk`] persists that state on its [`shelf`], and [`follow`] executes decisions.
+//! pure); [`approvals`] persists that state on its [`store`], and [`follow`] executes decisions.
 
-mod book;
-pub mod bound;
-pub mod desk;
+pub mod approvals;
 pub mod display;
+pub mod fingerprint;
 pub mod follow;
 pub mod level;
+mod payloads;
 pub mod policy;
 pub mod rule;
-pub mod shelf;
-mod told;
+mod state;
+pub mod store;
 
-pub use book::{EXPIRES, Entry, Error, State, Ticket, Verdict};
-pub use bound::{Bound, FileSeen, FolderSeen};
-pub use desk::Desk;
-pub use level::{Ask, Effective, Security, Wish};
-pub use policy::Policy;
-pub use rule::Rule;
+pub use approvals::ExecApprovals;
+pub use fingerprint::{CommandFingerprint, DirIdentity, FileIdentity};
+pub use level::{AskMode, EffectiveLevels, LevelOverrides, Security};
+pub use policy::ApprovalPolicy;
+pub use rule::ApprovalRule;
+pub use state::{APPROVAL_TIMEOUT, Approval, ApprovalDecision, ApprovalParams, ApprovalState, Error};
 
 #[cfg(test)]
 mod tests;

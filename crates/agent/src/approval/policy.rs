@@ -6,15 +6,15 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    level::{Ask, Security, Wish},
-    rule::Rule,
+    level::{AskMode, LevelOverrides, Security},
+    rule::ApprovalRule,
 };
 
 /// Approval rules of all agents.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Policy(Map<String, Value>);
+pub struct ApprovalPolicy(Map<String, Value>);
 
-impl Default for Policy {
+impl Default for ApprovalPolicy {
     fn default() -> Self {
         let empty = || json!({});
         let members = [("version", json!(1)), ("defaults", empty()), ("agents", empty())];
@@ -22,18 +22,18 @@ impl Default for Policy {
     }
 }
 
-impl Policy {
+impl ApprovalPolicy {
     /// Parses a file. A wrong structure is an error, because an unreadable rule may be one that denies.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: Value = serde_json::from_str(text).map_err(|why| why.to_string())?;
-        let Value::Object(file) = file else { return Err("it is not an object".to_owned()) };
+        let Value::Object(file) = file else { return Err("the file is not a JSON object".to_owned()) };
         Self::new(file)
     }
 
     /// Validates the fields of a file.
     pub fn new(file: Map<String, Value>) -> Result<Self, String> {
         if file.get("version").is_some_and(|version| *version != 1) {
-            return Err(format!("version {} is not known; 1 is", file["version"]));
+            return Err(format!("version {} is not supported; use 1", file["version"]));
         }
         for name in ["socket", "defaults", "agents"] {
             if file.get(name).is_some_and(|member| !member.is_object()) {
@@ -63,7 +63,7 @@ impl Policy {
     }
 
     /// Returns the file for clients, without the token of OpenClaw's socket.
-    pub fn shown(&self) -> Value {
+    pub fn redacted(&self) -> Value {
         let mut shown = self.0.clone();
         if let Some(Value::Object(socket)) = shown.get_mut("socket") {
             socket.shift_remove("token");
@@ -83,28 +83,28 @@ impl Policy {
     }
 
     /// Returns the levels of an agent: its own, else those for all agents, else the defaults.
-    pub fn wish(&self, agent: &AgentId) -> Wish {
+    pub fn levels_of(&self, agent: &AgentId) -> LevelOverrides {
         let said = |name: &str| {
-            let own = self.levels(agent).find_map(|level| level.get(name).filter(|value| !value.is_null()));
+            let own = self.entries_of(agent).find_map(|level| level.get(name).filter(|value| !value.is_null()));
             own.or_else(|| self.0.get("defaults")?.get(name).filter(|value| !value.is_null()))
         };
         // A value that is not a string counts as an unknown word, which is the strictest.
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        Wish {
-            security: said("security").map(|value| Security::read(&word(value))),
-            ask: said("ask").map(|value| Ask::read(&word(value))),
+        LevelOverrides {
+            security: said("security").map(|value| Security::parse(&word(value))),
+            ask: said("ask").map(|value| AskMode::parse(&word(value))),
         }
     }
 
     /// Returns the rules of commands that an agent may run without asking.
-    pub fn rules(&self, agent: &AgentId) -> Vec<Rule> {
-        let lists = self.levels(agent).filter_map(|level| level.get("allowlist")?.as_array());
-        lists.flatten().map(Rule::read).collect()
+    pub fn rules(&self, agent: &AgentId) -> Vec<ApprovalRule> {
+        let lists = self.entries_of(agent).filter_map(|level| level.get("allowlist")?.as_array());
+        lists.flatten().map(ApprovalRule::parse).collect()
     }
 
     /// Adds a rule for an agent, unless it has an equal one.
-    pub(super) fn remember(&mut self, agent: &AgentId, rule: &Rule, id: &str, (at, command): (u64, &str)) {
-        let has_it = self.rules(agent).iter().any(|known| known.is_like(rule));
+    pub(super) fn add_rule(&mut self, agent: &AgentId, rule: &ApprovalRule, id: &str, (at, command): (u64, &str)) {
+        let has_it = self.rules(agent).iter().any(|known| known.allows_same(rule));
         if has_it {
             return;
         }
@@ -120,7 +120,7 @@ impl Policy {
     }
 
     /// Returns the entries of an agent and of all agents. `default` is an old name of `main`.
-    fn levels(&self, agent: &AgentId) -> impl Iterator<Item = &Value> + use<'_> {
+    fn entries_of(&self, agent: &AgentId) -> impl Iterator<Item = &Value> + use<'_> {
         let find = |name: &str| self.0.get("agents")?.get(name);
         let old = if agent.as_str() == "main" { find("default") } else { None };
         [find(agent.as_str()), old, find("*")].into_iter().flatten()
@@ -141,12 +141,12 @@ fn object<'a>(map: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map
 mod tests {
     use super::*;
 
-    fn policy(file: &Value) -> Policy {
-        Policy::parse(&file.to_string()).unwrap()
+    fn policy(file: &Value) -> ApprovalPolicy {
+        ApprovalPolicy::parse(&file.to_string()).unwrap()
     }
 
-    fn wish(security: Option<Security>, ask: Option<Ask>) -> Wish {
-        Wish { security, ask }
+    fn wish(security: Option<Security>, ask: Option<AskMode>) -> LevelOverrides {
+        LevelOverrides { security, ask }
     }
 
     #[test]
@@ -155,17 +155,17 @@ mod tests {
             "version": 1, "defaults": {"security": "deny", "ask": "on-miss"},
             "agents": {"*": {"ask": "always"}, "default": {"security": "full"}, "ops": {"security": "allowlist", "ask": "off"}},
         }));
-        let of = |agent: &str| policy.wish(&AgentId::normalize(agent));
-        assert_eq!(of("main"), wish(Some(Security::Full), Some(Ask::Always)));
-        assert_eq!(of("ops"), wish(Some(Security::Allowlist), Some(Ask::Off)));
-        assert_eq!(of("ann"), wish(Some(Security::Deny), Some(Ask::Always)));
-        assert_eq!(Policy::default().wish(&AgentId::main()), wish(None, None));
+        let of = |agent: &str| policy.levels_of(&AgentId::normalize(agent));
+        assert_eq!(of("main"), wish(Some(Security::Full), Some(AskMode::Always)));
+        assert_eq!(of("ops"), wish(Some(Security::Allowlist), Some(AskMode::Off)));
+        assert_eq!(of("ann"), wish(Some(Security::Deny), Some(AskMode::Always)));
+        assert_eq!(ApprovalPolicy::default().levels_of(&AgentId::main()), wish(None, None));
     }
 
     #[test]
     fn what_is_no_word_is_strict() {
         let policy = policy(&json!({"defaults": {"security": true, "ask": ["off"]}}));
-        assert_eq!(policy.wish(&AgentId::main()), wish(Some(Security::Deny), Some(Ask::Always)));
+        assert_eq!(policy.levels_of(&AgentId::main()), wish(Some(Security::Deny), Some(AskMode::Always)));
     }
 
     #[test]
@@ -175,38 +175,38 @@ mod tests {
             "agents": {"ops": {"mood": "calm", "allowlist": [{"pattern": "/usr/bin/rg", "note": 1}]}},
         });
         let mut policy = policy(&before);
-        let rule = Rule::prefix(vec!["/usr/bin/git".to_owned(), "log".to_owned()]);
+        let rule = ApprovalRule::prefix(vec!["/usr/bin/git".to_owned(), "log".to_owned()]);
         let agent = AgentId::normalize("ops");
-        policy.remember(&agent, &rule, "r1", (5, "git log"));
-        policy.remember(&agent, &rule, "r2", (6, "git log -1"));
+        policy.add_rule(&agent, &rule, "r1", (5, "git log"));
+        policy.add_rule(&agent, &rule, "r2", (6, "git log -1"));
         let mut after = before;
         let entry = json!({
             "id": "r1", "pattern": "git", "argv": ["/usr/bin/git", "log"], "lastResolvedPath": "/usr/bin/git",
             "source": "allow-always", "lastUsedAt": 5, "lastUsedCommand": "git log",
         });
         after["agents"]["ops"]["allowlist"].as_array_mut().unwrap().push(entry);
-        assert_eq!(Policy::parse(&policy.text().unwrap()).unwrap().0, *after.as_object().unwrap());
+        assert_eq!(ApprovalPolicy::parse(&policy.text().unwrap()).unwrap().0, *after.as_object().unwrap());
         assert_eq!(policy.rules(&AgentId::main()), []);
     }
 
     #[test]
     fn the_token_is_not_shown_and_not_lost() {
         let kept = policy(&json!({"socket": {"path": "/s", "token": "hush"}}));
-        assert_eq!(kept.shown(), json!({"socket": {"path": "/s"}}));
-        let Value::Object(sent) = kept.shown() else { panic!() };
-        assert_eq!(Policy::new(sent).unwrap().with_token_of(&kept), kept);
+        assert_eq!(kept.redacted(), json!({"socket": {"path": "/s"}}));
+        let Value::Object(sent) = kept.redacted() else { panic!() };
+        assert_eq!(ApprovalPolicy::new(sent).unwrap().with_token_of(&kept), kept);
     }
 
     #[test]
     fn a_file_of_the_wrong_shape_is_not_guessed_at() {
         for (text, why) in [
-            ("[]", "it is not an object"),
-            ("{\"version\": 2}", "version 2 is not known; 1 is"),
+            ("[]", "the file is not a JSON object"),
+            ("{\"version\": 2}", "version 2 is not supported; use 1"),
             ("{\"agents\": []}", "\"agents\" is not an object"),
             ("{\"agents\": {\"a\": 1}}", "\"agents.a\" is not an object"),
             ("{\"agents\": {\"a\": {\"allowlist\": {}}}}", "\"agents.a.allowlist\" is not a list"),
         ] {
-            assert_eq!(Policy::parse(text), Err(why.to_owned()), "{text}");
+            assert_eq!(ApprovalPolicy::parse(text), Err(why.to_owned()), "{text}");
         }
     }
 }

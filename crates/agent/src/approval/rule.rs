@@ -4,14 +4,14 @@ use serde_json::{Map, Value, json};
 
 /// Allows commands without asking. The caller excludes shells, interpreters and wrappers before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct ApprovalRule {
     /// Id in the file.
     pub id: Option<String>,
-    what: What,
+    what: RulePattern,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum RulePattern {
     /// The program and its leading arguments. More may follow, unless it is exact.
     Words { argv: Vec<String>, is_exact: bool },
     /// A program with any arguments, by a pattern of its path, as OpenClaw writes it.
@@ -20,25 +20,27 @@ enum What {
     Nothing,
 }
 
-impl Rule {
+impl ApprovalRule {
     /// Allows commands with this prefix, which starts with the absolute path of the program.
     pub fn prefix(argv: Vec<String>) -> Self {
-        Self { id: None, what: What::Words { argv, is_exact: false } }
+        Self { id: None, what: RulePattern::Words { argv, is_exact: false } }
     }
 
     /// Allows exactly this command.
     pub fn exact(argv: Vec<String>) -> Self {
-        Self { id: None, what: What::Words { argv, is_exact: true } }
+        Self { id: None, what: RulePattern::Words { argv, is_exact: true } }
     }
 
     /// Parses an entry of the file.
-    pub(super) fn read(entry: &Value) -> Self {
+    pub(super) fn parse(entry: &Value) -> Self {
         let id = entry.get("id").and_then(Value::as_str).map(str::to_owned);
         let has_more = |name: &str| entry.get(name).is_some_and(|value| !value.is_null());
         let what = match (entry.get("argv"), entry.get("pattern").or(Some(entry)).and_then(Value::as_str)) {
             (Some(argv), _) => words(argv, entry.get("exact") == Some(&json!(true))),
-            (None, Some(pattern)) if pattern.contains('/') && !has_more("argPattern") => What::Path(pattern.to_owned()),
-            (None, _) => What::Nothing,
+            (None, Some(pattern)) if pattern.contains('/') && !has_more("argPattern") => {
+                RulePattern::Path(pattern.to_owned())
+            }
+            (None, _) => RulePattern::Nothing,
         };
         Self { id, what }
     }
@@ -49,7 +51,7 @@ impl Rule {
         let mut entry = Map::new();
         entry.insert("id".to_owned(), id.into());
         match &self.what {
-            What::Words { argv, is_exact } => {
+            RulePattern::Words { argv, is_exact } => {
                 let program = argv.first().map(String::as_str).unwrap_or_default();
                 let name = program.rsplit('/').next().unwrap_or_default();
                 entry.insert("pattern".to_owned(), name.into());
@@ -59,8 +61,8 @@ impl Rule {
                 }
                 entry.insert("lastResolvedPath".to_owned(), program.into());
             }
-            What::Path(pattern) => drop(entry.insert("pattern".to_owned(), pattern.as_str().into())),
-            What::Nothing => {}
+            RulePattern::Path(pattern) => drop(entry.insert("pattern".to_owned(), pattern.as_str().into())),
+            RulePattern::Nothing => {}
         }
         entry.insert("source".to_owned(), "allow-always".into());
         entry.insert("lastUsedAt".to_owned(), at.into());
@@ -71,56 +73,58 @@ impl Rule {
     /// True if it allows this program, by absolute path, with these arguments. `home` replaces `~`.
     pub fn allows(&self, program: &str, arguments: &[String], home: Option<&str>) -> bool {
         match &self.what {
-            What::Words { argv, is_exact } => {
+            RulePattern::Words { argv, is_exact } => {
                 let Some((first, rest)) = argv.split_first() else { return false };
                 let is_all = !is_exact || rest.len() == arguments.len();
                 first == program && arguments.starts_with(rest) && is_all
             }
-            What::Path(pattern) => match (pattern.strip_prefix("~/"), home) {
-                (Some(rest), Some(home)) => fits(&format!("{}/{rest}", home.trim_end_matches('/')), program),
+            RulePattern::Path(pattern) => match (pattern.strip_prefix("~/"), home) {
+                (Some(rest), Some(home)) => glob_matches(&format!("{}/{rest}", home.trim_end_matches('/')), program),
                 (Some(_), None) => false,
-                (None, _) => fits(pattern, program),
+                (None, _) => glob_matches(pattern, program),
             },
-            What::Nothing => false,
+            RulePattern::Nothing => false,
         }
     }
 
     /// True if it allows the same commands, regardless of its id.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    pub(super) fn allows_same(&self, other: &Self) -> bool {
         self.what == other.what
     }
 
     /// Describes what it allows.
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match &self.what {
-            What::Words { argv, is_exact: true } => argv.join(" "),
-            What::Words { argv, is_exact: false } => format!("{} …", argv.join(" ")),
-            What::Path(pattern) => format!("{pattern} …"),
-            What::Nothing => "nothing".to_owned(),
+            RulePattern::Words { argv, is_exact: true } => argv.join(" "),
+            RulePattern::Words { argv, is_exact: false } => format!("{} …", argv.join(" ")),
+            RulePattern::Path(pattern) => format!("{pattern} …"),
+            RulePattern::Nothing => "nothing".to_owned(),
         }
     }
 
-    /// Serializes it for [`Rule::read`].
-    pub(super) fn durable(&self) -> Value {
+    /// Serializes it for [`ApprovalRule::read`].
+    pub(super) fn to_value(&self) -> Value {
         match &self.what {
-            What::Words { argv, is_exact } => json!({"argv": argv, "exact": is_exact}),
-            What::Path(pattern) => json!({"pattern": pattern}),
-            What::Nothing => json!({}),
+            RulePattern::Words { argv, is_exact } => json!({"argv": argv, "exact": is_exact}),
+            RulePattern::Path(pattern) => json!({"pattern": pattern}),
+            RulePattern::Nothing => json!({}),
         }
     }
 }
 
-fn words(argv: &Value, is_exact: bool) -> What {
+fn words(argv: &Value, is_exact: bool) -> RulePattern {
     let read = |word: &Value| word.as_str().map(str::to_owned);
     let argv: Option<Vec<String>> = argv.as_array().and_then(|argv| argv.iter().map(read).collect());
     match argv {
-        Some(argv) if argv.first().is_some_and(|program| program.starts_with('/')) => What::Words { argv, is_exact },
-        Some(_) | None => What::Nothing,
+        Some(argv) if argv.first().is_some_and(|program| program.starts_with('/')) => {
+            RulePattern::Words { argv, is_exact }
+        }
+        Some(_) | None => RulePattern::Nothing,
     }
 }
 
 /// True if a path matches a pattern: `*` and `?` do not match slashes, `**` does.
-fn fits(pattern: &str, path: &str) -> bool {
+fn glob_matches(pattern: &str, path: &str) -> bool {
     let (pattern, path): (Vec<char>, Vec<char>) = (pattern.chars().collect(), path.chars().collect());
     // Which prefixes of the path match the pattern so far.
     let mut now = vec![false; path.len() + 1];
@@ -152,7 +156,7 @@ fn fits(pattern: &str, path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn allows(rule: &Rule, typed: &str) -> bool {
+    fn allows(rule: &ApprovalRule, typed: &str) -> bool {
         let mut words = typed.split(' ').map(str::to_owned);
         let program = words.next().unwrap();
         rule.allows(&program, &words.collect::<Vec<_>>(), Some("/home/ann"))
@@ -164,20 +168,20 @@ mod tests {
 
     #[test]
     fn words_are_compared_whole_and_from_the_beginning() {
-        let rule = Rule::prefix(argv("/usr/bin/git log"));
+        let rule = ApprovalRule::prefix(argv("/usr/bin/git log"));
         for allowed in ["/usr/bin/git log", "/usr/bin/git log -1"] {
             assert!(allows(&rule, allowed), "{allowed}");
         }
         for refused in ["/usr/bin/git", "/usr/bin/git logs", "/usr/bin/git push log", "/bin/git log", "git log"] {
             assert!(!allows(&rule, refused), "{refused}");
         }
-        let exact = Rule::exact(argv("/bin/rm a"));
+        let exact = ApprovalRule::exact(argv("/bin/rm a"));
         assert_eq!((allows(&exact, "/bin/rm a"), allows(&exact, "/bin/rm a -rf")), (true, false));
     }
 
     #[test]
     fn patterns_of_openclaw_are_read_and_narrowed_ones_allow_nothing() {
-        let rule = |entry: Value| Rule::read(&entry);
+        let rule = |entry: Value| ApprovalRule::parse(&entry);
         for (entry, allowed, refused) in [
             (json!({"pattern": "/usr/bin/rg"}), "/usr/bin/rg x", "/usr/bin/rgx x"),
             (json!("/usr/bin/rg"), "/usr/bin/rg", "/bin/rg"),
@@ -204,10 +208,10 @@ mod tests {
 
     #[test]
     fn an_entry_reads_back_and_means_nothing_to_a_reader_of_patterns() {
-        for rule in [Rule::prefix(argv("/usr/bin/git log")), Rule::exact(argv("/bin/rm a"))] {
+        for rule in [ApprovalRule::prefix(argv("/usr/bin/git log")), ApprovalRule::exact(argv("/bin/rm a"))] {
             let entry = rule.entry("r1", 5, "git log -1");
             assert!(!entry["pattern"].as_str().unwrap().contains('/'), "{entry:?}");
-            assert_eq!(Rule::read(&entry.into()), Rule { id: Some("r1".to_owned()), ..rule });
+            assert_eq!(ApprovalRule::parse(&entry.into()), ApprovalRule { id: Some("r1".to_owned()), ..rule });
         }
     }
 }

@@ -9,27 +9,27 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_model::{demo::Demo, roster::Roster};
+use homard_model::{candidates::Candidates, demo::Demo};
 use homard_proto::AgentId;
 use homard_store::{Error as StoreError, Fence, MemoryStore, Store};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    follow::{Followup, Later, follow, resume},
-    shelf::{MemoryShelf, Shelf},
+    follow::{ApprovedRunner, Followup, follow, resume},
+    store::{ApprovalStore, MemoryApprovalStore},
     *,
 };
 use crate::{Agents, Ambient, Hub, Patch, Profile, Slots, task};
 
 const BEGIN: u64 = 1_800_000_000_000;
 
-fn bound() -> Bound {
-    let file = FileSeen { path: "/usr/bin/git".to_owned(), dev: 1, ino: 2, size: 3, written: 4, changed: 5 };
-    Bound {
+fn bound() -> CommandFingerprint {
+    let file = FileIdentity { path: "/usr/bin/git".to_owned(), dev: 1, ino: 2, size: 3, written: 4, changed: 5 };
+    CommandFingerprint {
         argv: vec!["/usr/bin/git".to_owned(), "push".to_owned()],
-        cwd: FolderSeen { path: "/w".to_owned(), dev: 1, ino: 9 },
-        env: bound::digest([("PATH", "/usr/bin")]),
+        cwd: DirIdentity { path: "/w".to_owned(), dev: 1, ino: 9 },
+        env: fingerprint::digest([("PATH", "/usr/bin")]),
         files: vec![file],
         session: "agent:main:main".to_owned(),
         run: "run-1".to_owned(),
@@ -38,31 +38,31 @@ fn bound() -> Bound {
     }
 }
 
-fn ticket(command: &str) -> Ticket {
-    Ticket {
+fn ticket(command: &str) -> ApprovalParams {
+    ApprovalParams {
         id: None,
         agent: AgentId::main(),
         command: command.to_owned(),
-        told: json!({"cwd": "/w", "sessionKey": "agent:main:main"}).as_object().unwrap().clone(),
-        bound: Some(bound()),
-        rules: vec![Rule::exact(bound().argv)],
+        fields: json!({"cwd": "/w", "sessionKey": "agent:main:main"}).as_object().unwrap().clone(),
+        fingerprint: Some(bound()),
+        rules: vec![ApprovalRule::exact(bound().argv)],
         call: json!({"command": command}),
-        expires: EXPIRES,
+        expires: APPROVAL_TIMEOUT,
     }
 }
 
-async fn desk_on(shelf: &Arc<MemoryShelf>) -> Desk {
-    Desk::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap()
+async fn desk_on(shelf: &Arc<MemoryApprovalStore>) -> ExecApprovals {
+    ExecApprovals::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap()
 }
 
-async fn desk() -> Desk {
+async fn desk() -> ExecApprovals {
     desk_on(&Arc::default()).await
 }
 
 /// Requests and allows once.
-async fn allowed(desk: &Desk) -> String {
-    let id = desk.ask(ticket("git push")).await.unwrap().id;
-    desk.decide(&id, Verdict::AllowOnce, "ann").await.unwrap();
+async fn allowed(desk: &ExecApprovals) -> String {
+    let id = desk.request(ticket("git push")).await.unwrap().id;
+    desk.decide(&id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
     id
 }
 
@@ -70,22 +70,22 @@ async fn allowed(desk: &Desk) -> String {
 async fn what_was_allowed_runs_once() {
     let desk = desk().await;
     let id = allowed(&desk).await;
-    let taken = desk.take(&id, bound()).await.unwrap();
+    let taken = desk.consume(&id, bound()).await.unwrap();
     assert_eq!(
         (taken.state, taken.used_at_ms, taken.call),
-        (State::AllowedOnce, Some(BEGIN), json!({"command": "git push"}))
+        (ApprovalState::AllowedOnce, Some(BEGIN), json!({"command": "git push"}))
     );
-    assert_eq!(desk.take(&id, bound()).await, Err(Error::Void { id, why: "it was used".to_owned() }));
+    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Invalidated { id, why: "it was already used".to_owned() }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_runs_that_is_not_what_was_allowed() {
-    type Change = fn(&mut Bound);
-    let changes: [(&str, Change); 9] = [
+    type FingerprintChange = fn(&mut CommandFingerprint);
+    let changes: [(&str, FingerprintChange); 9] = [
         ("the command", |bound| bound.argv.push("--force".to_owned())),
-        ("its folder", |bound| bound.cwd.ino += 1),
-        ("its folder", |bound| bound.cwd.path = "/v".to_owned()),
-        ("its environment", |bound| bound.env = bound::digest([("PATH", "/tmp")])),
+        ("its working directory", |bound| bound.cwd.ino += 1),
+        ("its working directory", |bound| bound.cwd.path = "/v".to_owned()),
+        ("its environment", |bound| bound.env = fingerprint::digest([("PATH", "/tmp")])),
         ("a program or file that it names", |bound| bound.files[0].ino += 1),
         ("a program or file that it names", |bound| bound.files[0].changed += 1),
         ("its session", |bound| bound.session = "agent:main:other".to_owned()),
@@ -97,10 +97,13 @@ async fn nothing_runs_that_is_not_what_was_allowed() {
         let id = allowed(&desk).await;
         let mut other = bound();
         change(&mut other);
-        let why = format!("{what} has changed since it was asked");
-        assert_eq!(desk.take(&id, other).await, Err(Error::Void { id: id.clone(), why }));
+        let why = format!("{what} has changed since the request");
+        assert_eq!(desk.consume(&id, other).await, Err(Error::Invalidated { id: id.clone(), why }));
         // Nor if it is changed back.
-        assert_eq!(desk.take(&id, bound()).await, Err(Error::Void { id, why: "it was used".to_owned() }));
+        assert_eq!(
+            desk.consume(&id, bound()).await,
+            Err(Error::Invalidated { id, why: "it was already used".to_owned() })
+        );
     }
 }
 
@@ -108,30 +111,32 @@ async fn nothing_runs_that_is_not_what_was_allowed() {
 async fn an_answer_counts_for_five_minutes() {
     let desk = desk().await;
     let id = allowed(&desk).await;
-    tokio::time::advance(EXPIRES).await;
-    assert_eq!(desk.take(&id, bound()).await, Err(Error::Void { id, why: "it has expired".to_owned() }));
+    tokio::time::advance(APPROVAL_TIMEOUT).await;
+    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Invalidated { id, why: "it has expired".to_owned() }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_allowed_does_not_run() {
     let desk = desk().await;
-    let id = desk.ask(ticket("git push")).await.unwrap().id;
-    assert_eq!(desk.take(&id, bound()).await, Err(Error::Settled(id.clone(), State::Pending)));
-    desk.decide(&id, Verdict::Deny, "ann").await.unwrap();
-    assert_eq!(desk.take(&id, bound()).await, Err(Error::Settled(id, State::Denied)));
-    let elsewhere = desk.ask(Ticket { bound: None, ..ticket("ls") }).await.unwrap().id;
-    desk.decide(&elsewhere, Verdict::AllowOnce, "ann").await.unwrap();
-    let why = "somebody else runs it".to_owned();
-    assert_eq!(desk.take(&elsewhere, bound()).await, Err(Error::Void { id: elsewhere, why }));
+    let id = desk.request(ticket("git push")).await.unwrap().id;
+    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Settled(id.clone(), ApprovalState::Pending)));
+    desk.decide(&id, ApprovalDecision::Deny, "ann").await.unwrap();
+    assert_eq!(desk.consume(&id, bound()).await, Err(Error::Settled(id, ApprovalState::Denied)));
+    let elsewhere = desk.request(ApprovalParams { fingerprint: None, ..ticket("ls") }).await.unwrap().id;
+    desk.decide(&elsewhere, ApprovalDecision::AllowOnce, "ann").await.unwrap();
+    let why = "the client that requested it runs the command itself".to_owned();
+    assert_eq!(desk.consume(&elsewhere, bound()).await, Err(Error::Invalidated { id: elsewhere, why }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_two_who_decide_at_once_one_is_the_first() {
     for _ in 0..50 {
         let desk = desk().await;
-        let id = desk.ask(ticket("git push")).await.unwrap().id;
-        let (one, two) =
-            tokio::join!(desk.decide(&id, Verdict::AllowOnce, "ann"), desk.decide(&id, Verdict::Deny, "bob"));
+        let id = desk.request(ticket("git push")).await.unwrap().id;
+        let (one, two) = tokio::join!(
+            desk.decide(&id, ApprovalDecision::AllowOnce, "ann"),
+            desk.decide(&id, ApprovalDecision::Deny, "bob")
+        );
         let state = desk.get(&id).unwrap().state;
         match (one, two) {
             (Ok(first), Err(error)) | (Err(error), Ok(first)) => {
@@ -146,7 +151,7 @@ async fn of_two_who_decide_at_once_one_is_the_first() {
 async fn of_two_who_use_it_at_once_one_does() {
     let desk = desk().await;
     let id = allowed(&desk).await;
-    let (one, two) = tokio::join!(desk.take(&id, bound()), desk.take(&id, bound()));
+    let (one, two) = tokio::join!(desk.consume(&id, bound()), desk.consume(&id, bound()));
     assert_eq!([one.is_ok(), two.is_ok()].into_iter().filter(|is_ok| *is_ok).count(), 1);
 }
 
@@ -155,9 +160,9 @@ async fn a_restart_finds_what_waits_and_what_was_used() {
     let shelf = Arc::default();
     let before = desk_on(&shelf).await;
     let used = allowed(&before).await;
-    before.take(&used, bound()).await.unwrap();
+    before.consume(&used, bound()).await.unwrap();
     let open = allowed(&before).await;
-    let waits = before.ask(ticket("git push")).await.unwrap();
+    let waits = before.request(ticket("git push")).await.unwrap();
     let after = desk_on(&shelf).await;
     assert_eq!(after.pending(), std::slice::from_ref(&waits));
     let mut unfinished: Vec<_> = after.unfinished().into_iter().map(|entry| entry.id).collect();
@@ -165,35 +170,41 @@ async fn a_restart_finds_what_waits_and_what_was_used() {
     let mut expected = vec![open.clone(), waits.id.clone()];
     expected.sort();
     assert_eq!(unfinished, expected);
-    assert_eq!(after.take(&used, bound()).await, Err(Error::Void { id: used, why: "it was used".to_owned() }));
-    assert!(after.take(&open, bound()).await.is_ok());
-    after.decide(&waits.id, Verdict::AllowOnce, "ann").await.unwrap();
-    assert!(after.take(&waits.id, bound()).await.is_ok());
+    assert_eq!(
+        after.consume(&used, bound()).await,
+        Err(Error::Invalidated { id: used, why: "it was already used".to_owned() })
+    );
+    assert!(after.consume(&open, bound()).await.is_ok());
+    after.decide(&waits.id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
+    assert!(after.consume(&waits.id, bound()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_expired_while_nobody_was_there_has_expired() {
     let shelf = Arc::default();
-    let id = desk_on(&shelf).await.ask(ticket("git push")).await.unwrap().id;
+    let id = desk_on(&shelf).await.request(ticket("git push")).await.unwrap().id;
     let later = BEGIN + 300_000;
-    let desk = Desk::open(shelf, Ambient::fixed(later)).await.unwrap();
+    let desk = ExecApprovals::open(shelf, Ambient::fixed(later)).await.unwrap();
     assert_eq!(desk.pending(), []);
-    assert_eq!(desk.decide(&id, Verdict::AllowOnce, "ann").await, Err(Error::Settled(id.clone(), State::Expired)));
-    assert_eq!(desk.wait(&id).await.unwrap().state, State::Expired);
+    assert_eq!(
+        desk.decide(&id, ApprovalDecision::AllowOnce, "ann").await,
+        Err(Error::Settled(id.clone(), ApprovalState::Expired))
+    );
+    assert_eq!(desk.wait(&id).await.unwrap().state, ApprovalState::Expired);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_answers_ends_by_itself_and_everybody_hears_it() {
     let desk = desk().await;
     let stop = CancellationToken::new();
-    let mut news = desk.listen();
+    let mut news = desk.subscribe();
     let running = task::spawn("desk", desk.clone().run(stop.clone()));
-    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    let id = desk.request(ticket("git push")).await.unwrap().id;
     assert_eq!(news.recv().await.unwrap().0, "exec.approval.requested");
     let (event, payload) = news.recv().await.unwrap();
     assert_eq!((event, &payload["id"], &payload["decision"]), ("exec.approval.resolved", &json!(id), &json!("deny")));
     assert_eq!(payload["ts"], BEGIN + 300_000);
-    assert_eq!(desk.get(&id).unwrap().state, State::Expired);
+    assert_eq!(desk.get(&id).unwrap().state, ApprovalState::Expired);
     stop.cancel();
     running.await.unwrap();
 }
@@ -201,122 +212,129 @@ async fn what_nobody_answers_ends_by_itself_and_everybody_hears_it() {
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_hears_the_answer_or_the_end() {
     let desk = desk().await;
-    let answered = desk.ask(ticket("a")).await.unwrap().id;
-    let (heard, _) = tokio::join!(desk.wait(&answered), desk.decide(&answered, Verdict::Deny, "ann"));
+    let answered = desk.request(ticket("a")).await.unwrap().id;
+    let (heard, _) = tokio::join!(desk.wait(&answered), desk.decide(&answered, ApprovalDecision::Deny, "ann"));
     assert_eq!(heard.unwrap().decision()["decision"], "deny");
-    let late = desk.ask(ticket("b")).await.unwrap().id;
+    let late = desk.request(ticket("b")).await.unwrap().id;
     assert_eq!(desk.wait(&late).await.unwrap().decision()["decision"], Value::Null);
     assert_eq!(desk.wait("nobody").await, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn always_is_remembered_for_its_agent_and_offered_only_if_there_is_a_rule() {
-    let shelf = Arc::new(MemoryShelf::with_policy(r#"{"version": 1, "by": "another"}"#));
+    let shelf = Arc::new(MemoryApprovalStore::with_policy(r#"{"version": 1, "by": "another"}"#));
     let desk = desk_on(&shelf).await;
-    let id = desk.ask(ticket("git push")).await.unwrap().id;
-    desk.decide(&id, Verdict::AllowAlways, "ann").await.unwrap();
+    let id = desk.request(ticket("git push")).await.unwrap().id;
+    desk.decide(&id, ApprovalDecision::AllowAlways, "ann").await.unwrap();
     let rules = desk.rules().await.unwrap().policy.rules(&AgentId::main());
     assert_eq!(rules.len(), 1);
     assert!(rules[0].allows("/usr/bin/git", &["push".to_owned()], None));
     assert!(shelf.policy().await.unwrap().unwrap().contains("another"));
-    assert!(desk.take(&id, bound()).await.is_ok());
-    let once = desk.ask(Ticket { rules: Vec::new(), ..ticket("sh x") }).await.unwrap();
-    assert_eq!(once.offers(), [Verdict::AllowOnce, Verdict::Deny]);
-    assert!(matches!(desk.decide(&once.id, Verdict::AllowAlways, "ann").await, Err(Error::Invalid(_))));
-    assert_eq!(desk.get(&once.id).unwrap().state, State::Pending);
+    assert!(desk.consume(&id, bound()).await.is_ok());
+    let once = desk.request(ApprovalParams { rules: Vec::new(), ..ticket("sh x") }).await.unwrap();
+    assert_eq!(once.offers(), [ApprovalDecision::AllowOnce, ApprovalDecision::Deny]);
+    assert!(matches!(desk.decide(&once.id, ApprovalDecision::AllowAlways, "ann").await, Err(Error::Invalid(_))));
+    assert_eq!(desk.get(&once.id).unwrap().state, ApprovalState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
 async fn always_without_readable_rules_allows_nothing() {
-    let desk = desk_on(&Arc::new(MemoryShelf::with_policy("{"))).await;
-    let id = desk.ask(ticket("git push")).await.unwrap().id;
-    assert!(matches!(desk.decide(&id, Verdict::AllowAlways, "ann").await, Err(Error::Store(_))));
-    assert_eq!(desk.get(&id).unwrap().state, State::Pending);
+    let desk = desk_on(&Arc::new(MemoryApprovalStore::with_policy("{"))).await;
+    let id = desk.request(ticket("git push")).await.unwrap().id;
+    assert!(matches!(desk.decide(&id, ApprovalDecision::AllowAlways, "ann").await, Err(Error::Store(_))));
+    assert_eq!(desk.get(&id).unwrap().state, ApprovalState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hostile_names_are_refused_and_told_harmlessly() {
     let desk = desk().await;
     for id in ["", "../x", "a b", "a\u{202e}b", "é", "a/b", "a\0", "__proto__\n", &"x".repeat(129)] {
-        let asked = desk.ask(Ticket { id: Some(id.to_owned()), ..ticket("ls") }).await;
+        let asked = desk.request(ApprovalParams { id: Some(id.to_owned()), ..ticket("ls") }).await;
         assert!(matches!(asked, Err(Error::Invalid(_))), "{id:?}");
-        let told = desk.decide(id, Verdict::Deny, "ann").await.unwrap_err().to_string();
+        let told = desk.decide(id, ApprovalDecision::Deny, "ann").await.unwrap_err().to_string();
         assert!(told.len() < 300 && !told.chars().any(char::is_control), "{told:?}");
     }
-    let named = Ticket { id: Some("a.b:c_d-1".to_owned()), ..ticket("ls") };
-    desk.ask(named.clone()).await.unwrap();
-    assert_eq!(desk.ask(named).await, Err(Error::Settled("a.b:c_d-1".to_owned(), State::Pending)));
+    let named = ApprovalParams { id: Some("a.b:c_d-1".to_owned()), ..ticket("ls") };
+    desk.request(named.clone()).await.unwrap();
+    assert_eq!(desk.request(named).await, Err(Error::Settled("a.b:c_d-1".to_owned(), ApprovalState::Pending)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_cannot_be_shown_whole_cannot_be_asked() {
     let desk = desk().await;
-    let longest = desk.ask(ticket(&"x".repeat(display::LONGEST))).await.unwrap();
-    assert_eq!(longest.requested()["request"]["command"].as_str().unwrap().len(), display::LONGEST);
-    assert!(matches!(desk.ask(ticket(&"x".repeat(display::LONGEST + 1))).await, Err(Error::Invalid(_))));
+    let longest = desk.request(ticket(&"x".repeat(display::MAX_COMMAND_BYTES))).await.unwrap();
+    assert_eq!(longest.requested()["request"]["command"].as_str().unwrap().len(), display::MAX_COMMAND_BYTES);
+    assert!(matches!(desk.request(ticket(&"x".repeat(display::MAX_COMMAND_BYTES + 1))).await, Err(Error::Invalid(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn l10_an_agent_and_all_that_it_started_have_one_share_of_the_queue() {
     let desk = desk().await;
-    let of = |session: &str| Ticket { bound: Some(Bound { session: session.to_owned(), ..bound() }), ..ticket("ls") };
+    let of = |session: &str| ApprovalParams {
+        fingerprint: Some(CommandFingerprint { session: session.to_owned(), ..bound() }),
+        ..ticket("ls")
+    };
     for number in 0..8 {
-        desk.ask(of(&format!("agent:main:subagent:{number}"))).await.unwrap();
-        desk.ask(of(&format!("agent:main:cron:job:{number}"))).await.unwrap();
+        desk.request(of(&format!("agent:main:subagent:{number}"))).await.unwrap();
+        desk.request(of(&format!("agent:main:cron:job:{number}"))).await.unwrap();
     }
     for session in ["agent:main:subagent:99", "agent:main:cron:job:99"] {
-        assert_eq!(desk.ask(of(session)).await, Err(Error::Full), "{session}");
+        assert_eq!(desk.request(of(session)).await, Err(Error::Full), "{session}");
     }
     for session in ["agent:main:main", "agent:ops:subagent:1", "agent:main:telegram:direct:1"] {
-        assert!(desk.ask(of(session)).await.is_ok(), "{session}");
+        assert!(desk.request(of(session)).await.is_ok(), "{session}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn l10_a_full_queue_makes_room_for_who_asks_less() {
     let desk = desk().await;
-    let of = |session: usize| Ticket {
-        bound: Some(Bound { session: format!("agent:main:{session}"), ..bound() }),
+    let of = |session: usize| ApprovalParams {
+        fingerprint: Some(CommandFingerprint { session: format!("agent:main:{session}"), ..bound() }),
         ..ticket("ls")
     };
     let mut asked = Vec::new();
     for session in 0..4 {
         for _ in 0..16 {
-            asked.push(desk.ask(of(session)).await.unwrap().id);
+            asked.push(desk.request(of(session)).await.unwrap().id);
         }
     }
-    let mut news = desk.listen();
-    let mine = desk.ask(of(9)).await.unwrap();
+    let mut news = desk.subscribe();
+    let mine = desk.request(of(9)).await.unwrap();
     let (event, payload) = news.recv().await.unwrap();
     let displaced = payload["id"].as_str().unwrap().to_owned();
     assert_eq!((event, asked.contains(&displaced)), ("exec.approval.resolved", true));
-    assert_eq!(desk.get(&displaced).unwrap().state, State::Expired);
+    assert_eq!(desk.get(&displaced).unwrap().state, ApprovalState::Expired);
     assert_eq!(desk.pending().len(), 64);
     // The smaller requester continues until all have about the same share, and is not displaced by a larger one.
     for _ in 0..10 {
-        desk.ask(of(9)).await.unwrap();
+        desk.request(of(9)).await.unwrap();
     }
-    assert_eq!(desk.get(&mine.id).unwrap().state, State::Pending);
+    assert_eq!(desk.get(&mine.id).unwrap().state, ApprovalState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_questions_is_stopped() {
     let desk = desk().await;
-    let of = |session: usize| Bound { session: format!("agent:main:{session}"), ..bound() };
+    let of = |session: usize| CommandFingerprint { session: format!("agent:main:{session}"), ..bound() };
     for session in 0..4 {
         for _ in 0..16 {
-            desk.ask(Ticket { bound: Some(of(session)), ..ticket("ls") }).await.unwrap();
+            desk.request(ApprovalParams { fingerprint: Some(of(session)), ..ticket("ls") }).await.unwrap();
         }
-        assert_eq!(desk.ask(Ticket { bound: Some(of(session)), ..ticket("ls") }).await, Err(Error::Full));
+        assert_eq!(
+            desk.request(ApprovalParams { fingerprint: Some(of(session)), ..ticket("ls") }).await,
+            Err(Error::Full)
+        );
     }
-    tokio::time::advance(EXPIRES).await;
-    assert!(desk.ask(ticket("ls")).await.is_ok());
+    tokio::time::advance(APPROVAL_TIMEOUT).await;
+    assert!(desk.request(ticket("ls")).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn rules_are_replaced_only_by_who_has_read_them() {
     let desk = desk().await;
-    let policy = |agent: &str| Policy::parse(&json!({"version": 1, "agents": {agent: {}}}).to_string()).unwrap();
+    let policy =
+        |agent: &str| ApprovalPolicy::parse(&json!({"version": 1, "agents": {agent: {}}}).to_string()).unwrap();
     let first = desk.set_rules(policy("a"), None).await.unwrap();
     assert!(first.exists);
     assert!(matches!(desk.set_rules(policy("b"), None).await, Err(Error::Invalid(_))));
@@ -329,7 +347,7 @@ async fn rules_are_replaced_only_by_who_has_read_them() {
 #[tokio::test(start_paused = true)]
 async fn what_is_told_has_the_members_of_both_generations() {
     let desk = desk().await;
-    let entry = desk.ask(ticket("git push\u{202e}")).await.unwrap();
+    let entry = desk.request(ticket("git push\u{202e}")).await.unwrap();
     let request = json!({
         "cwd": "/w", "sessionKey": "agent:main:main", "command": "git push\\u{202e}", "agentId": "main", "host": null,
         "security": null, "ask": null, "resolvedPath": null, "allowedDecisions": ["allow-once", "allow-always", "deny"],
@@ -339,19 +357,19 @@ async fn what_is_told_has_the_members_of_both_generations() {
     let id = &entry.id;
     let requested = json!({"id": id, "request": request, "createdAtMs": BEGIN, "expiresAtMs": expires});
     assert_eq!(entry.requested(), requested);
-    let decided = desk.decide(id, Verdict::AllowOnce, "ann").await.unwrap();
+    let decided = desk.decide(id, ApprovalDecision::AllowOnce, "ann").await.unwrap();
     let resolved = json!({"id": id, "decision": "allow-once", "resolvedBy": "ann", "ts": BEGIN, "request": request});
     assert_eq!(decided.resolved(7), resolved);
 }
 
 /// A store whose disk can be set to full.
 #[derive(Debug, Default)]
-struct Full(MemoryShelf, AtomicBool);
+struct Full(MemoryApprovalStore, AtomicBool);
 
 #[async_trait]
-impl Shelf for Full {
-    fn place(&self) -> String {
-        self.0.place()
+impl ApprovalStore for Full {
+    fn location(&self) -> String {
+        self.0.location()
     }
 
     async fn load(&self) -> Result<Vec<Value>, StoreError> {
@@ -378,40 +396,40 @@ impl Shelf for Full {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_stored_has_not_happened() {
     let shelf = Arc::new(Full::default());
-    let desk = Desk::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap();
+    let desk = ExecApprovals::open(shelf.clone(), Ambient::fixed(BEGIN)).await.unwrap();
     let id = allowed(&desk).await;
-    let mut news = desk.listen();
+    let mut news = desk.subscribe();
     shelf.1.store(true, Ordering::Relaxed);
     let full = Error::Store(StoreError::Disk("full".to_owned()));
-    assert_eq!(desk.take(&id, bound()).await, Err(full.clone()));
-    assert_eq!(desk.ask(ticket("ls")).await, Err(full));
+    assert_eq!(desk.consume(&id, bound()).await, Err(full.clone()));
+    assert_eq!(desk.request(ticket("ls")).await, Err(full));
     assert!(news.try_recv().is_err());
     shelf.1.store(false, Ordering::Relaxed);
-    assert!(desk.take(&id, bound()).await.is_ok());
+    assert!(desk.consume(&id, bound()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_stored_also_when_its_giver_leaves() {
     let desk = desk().await;
-    let id = desk.ask(ticket("git push")).await.unwrap().id;
+    let id = desk.request(ticket("git push")).await.unwrap().id;
     {
-        let deciding = desk.decide(&id, Verdict::AllowOnce, "ann");
+        let deciding = desk.decide(&id, ApprovalDecision::AllowOnce, "ann");
         tokio::pin!(deciding);
         let gone = tokio::time::timeout(Duration::ZERO, &mut deciding).await;
         drop(gone);
     }
-    assert_eq!(desk.wait(&id).await.unwrap().state, State::AllowedOnce);
+    assert_eq!(desk.wait(&id).await.unwrap().state, ApprovalState::AllowedOnce);
 }
 
 /// A hub, with access to the command results reported to the main session.
-struct House {
+struct TestHub {
     hub: Hub,
 }
 
-impl House {
+impl TestHub {
     fn new() -> Self {
         let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
-        let profile = Profile::new(AgentId::main(), Roster::alone(Arc::new(Demo::default())));
+        let profile = Profile::new(AgentId::main(), Candidates::single(Arc::new(Demo::default())));
         Self { hub: Hub::start(Ambient::fixed(BEGIN), store, Agents::new(profile, []), Slots::default()).0 }
     }
 
@@ -422,12 +440,12 @@ impl House {
 }
 
 /// Consumes the approval and says so.
-fn later(desk: &Desk, bound: Bound) -> Later {
+fn later(desk: &ExecApprovals, bound: CommandFingerprint) -> ApprovedRunner {
     let desk = desk.clone();
-    Later::new(move |entry, _| {
+    ApprovedRunner::new(move |entry, _| {
         let (desk, bound) = (desk.clone(), bound.clone());
         async move {
-            match desk.take(&entry.id, bound).await {
+            match desk.consume(&entry.id, bound).await {
                 Ok(entry) => Followup::Ended(format!("Exec finished: {}", entry.command)),
                 Err(error) => Followup::Ended(format!("Exec denied: {error}")),
             }
@@ -438,12 +456,12 @@ fn later(desk: &Desk, bound: Bound) -> Later {
 #[tokio::test(start_paused = true)]
 async fn a_session_hears_what_came_of_its_question() {
     for (verdict, expected) in [
-        (Some(Verdict::AllowOnce), "Exec finished: git push"),
-        (Some(Verdict::Deny), "Exec denied (approval ID): git push"),
-        (None, "Exec denied (approval ID, nobody answered in time): git push"),
+        (Some(ApprovalDecision::AllowOnce), "Exec finished: git push"),
+        (Some(ApprovalDecision::Deny), "Exec denied (approval ID): git push"),
+        (None, "Exec denied (approval ID, no decision in time): git push"),
     ] {
-        let (desk, house) = (desk().await, House::new());
-        let id = desk.ask(ticket("git push")).await.unwrap().id;
+        let (desk, house) = (desk().await, TestHub::new());
+        let id = desk.request(ticket("git push")).await.unwrap().id;
         let later = later(&desk, bound());
         let answer = async {
             if let Some(verdict) = verdict {
@@ -460,14 +478,14 @@ async fn a_session_hears_what_came_of_its_question() {
 #[tokio::test(start_paused = true)]
 async fn a_session_is_woken_for_what_came_of_its_question() {
     for (verdict, wakes, expected) in [
-        (Verdict::AllowOnce, true, "System event: Exec finished: git push"),
-        (Verdict::Deny, true, "System event: Exec denied (approval ID): git push"),
-        (Verdict::AllowOnce, false, ""),
+        (ApprovalDecision::AllowOnce, true, "System event: Exec finished: git push"),
+        (ApprovalDecision::Deny, true, "System event: Exec denied (approval ID): git push"),
+        (ApprovalDecision::AllowOnce, false, ""),
     ] {
-        let (desk, house, key) = (desk().await, House::new(), AgentId::main().main_session());
+        let (desk, house, key) = (desk().await, TestHub::new(), AgentId::main().main_session());
         house.hub.patch(&key, Patch::default()).await.unwrap();
         let call = json!({"command": "git push", "origin": {"principal": "owner"}});
-        let id = desk.ask(Ticket { call, ..ticket("git push") }).await.unwrap().id;
+        let id = desk.request(ApprovalParams { call, ..ticket("git push") }).await.unwrap().id;
         desk.decide(&id, verdict, "ann").await.unwrap();
         follow(&desk, &house.hub, &id, &later(&desk, bound()).waking(wakes)).await;
         // Later than the pause in which ends are gathered, and than everything that a run does.
@@ -485,9 +503,9 @@ async fn a_restart_runs_what_was_allowed_and_has_not_run() {
     let shelf = Arc::default();
     let before = desk_on(&shelf).await;
     let done = allowed(&before).await;
-    before.take(&done, bound()).await.unwrap();
+    before.consume(&done, bound()).await.unwrap();
     allowed(&before).await;
-    let (desk, house) = (desk_on(&shelf).await, House::new());
+    let (desk, house) = (desk_on(&shelf).await, TestHub::new());
     for task in resume(&desk, &house.hub, &later(&desk, bound())) {
         task.await.unwrap();
     }

@@ -2,7 +2,7 @@
 
 /// Level of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum ContextDetail {
     /// Totals.
     List,
     /// Every part.
@@ -11,7 +11,7 @@ pub enum Ask {
     Json,
 }
 
-impl Ask {
+impl ContextDetail {
     /// Parses the argument of `/context`. With any other argument the text is an ordinary message.
     pub(crate) fn parse(rest: &str) -> Option<Self> {
         Some(match rest.trim().to_lowercase().as_str() {
@@ -30,16 +30,16 @@ mod tests {
     #[test]
     fn a_question_is_a_single_word() {
         for (ask, words) in [
-            (Ask::List, ["", " \n", "list", " Show", "help"].as_slice()),
-            (Ask::Detail, &["detail", "DETAILS", "deep"]),
-            (Ask::Json, &["json", " JSON "]),
+            (ContextDetail::List, ["", " \n", "list", " Show", "help"].as_slice()),
+            (ContextDetail::Detail, &["detail", "DETAILS", "deep"]),
+            (ContextDetail::Json, &["json", " JSON "]),
         ] {
             for rest in words {
-                assert_eq!(Ask::parse(rest), Some(ask), "{rest:?}");
+                assert_eq!(ContextDetail::parse(rest), Some(ask), "{rest:?}");
             }
         }
         for rest in ["of the meeting?", "list it", "jsonl", "deta"] {
-            assert_eq!(Ask::parse(rest), None, "{rest:?}");
+            assert_eq!(ContextDetail::parse(rest), None, "{rest:?}");
         }
     }
 }

@@ -3,47 +3,47 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    Change, StatusFacts, after,
-    queue::{Drop, LONGEST_DEBOUNCE, Mode, Overrides, Settings, resolve},
+    CommandResult, StatusInput, command_arguments,
+    queue::{DropPolicy, MAX_DEBOUNCE, QueueMode, QueueOverrides, QueueSettings, resolve},
     quoted,
 };
 
 /// A `/queue` command on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum QueueCommand {
     /// Shows the current settings.
     Show,
     /// Sets these values for the session.
-    Set(Overrides),
+    Set(QueueOverrides),
     /// Clears the session's own settings.
     Reset,
     /// Invalid; one line for each mistake.
-    Wrong(Vec<String>),
+    Invalid(Vec<String>),
 }
 
-impl Order {
+impl QueueCommand {
     /// True if it changes the session's settings.
     pub(super) fn is_change(&self) -> bool {
         match self {
             Self::Set(_) | Self::Reset => true,
-            Self::Show | Self::Wrong(_) => false,
+            Self::Show | Self::Invalid(_) => false,
         }
     }
 }
 
 /// Queue settings within a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Inline {
+pub enum InlineQueue {
     /// None: those of the session apply.
     #[default]
     Nothing,
     /// These values.
-    Set(Overrides),
+    Set(QueueOverrides),
     /// The session's settings are ignored.
     Reset,
 }
 
-impl fmt::Display for Inline {
+impl fmt::Display for InlineQueue {
     /// Formats the arguments of `/queue`; empty if there are none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -54,19 +54,24 @@ impl fmt::Display for Inline {
     }
 }
 
-impl Inline {
+impl InlineQueue {
     /// Parses the arguments of `/queue`: the inverse of [`Display`](fmt::Display).
-    pub(crate) fn typed(words: &str) -> Self {
-        match Wish::read(words) {
-            Wish { is_reset: true, .. } => Self::Reset,
-            Wish { overrides, .. } if overrides == Overrides::default() => Self::Nothing,
-            Wish { overrides, .. } => Self::Set(overrides),
+    pub(crate) fn parse(words: &str) -> Self {
+        match QueueArgs::read(words) {
+            QueueArgs { is_reset: true, .. } => Self::Reset,
+            QueueArgs { overrides, .. } if overrides == QueueOverrides::default() => Self::Nothing,
+            QueueArgs { overrides, .. } => Self::Set(overrides),
         }
     }
 
     /// Returns the effective settings of the message. See [`resolve`].
-    pub fn settings(&self, session: &Overrides, channel: &Overrides, config: &Overrides) -> Settings {
-        let none = Overrides::default();
+    pub fn settings(
+        &self,
+        session: &QueueOverrides,
+        channel: &QueueOverrides,
+        config: &QueueOverrides,
+    ) -> QueueSettings {
+        let none = QueueOverrides::default();
         match self {
             Self::Nothing => resolve(&none, session, channel, config),
             Self::Set(overrides) => resolve(overrides, session, channel, config),
@@ -77,41 +82,41 @@ impl Inline {
 
 /// A `/queue` found in a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum QueueDirective {
     /// The message contains nothing else, or is invalid.
-    Alone(Order),
+    Alone(QueueCommand),
     /// The message is longer; the rest of its text.
-    Within(Inline, String),
+    Within(InlineQueue, String),
 }
 
 /// Finds the first `/queue` with arguments, at the beginning of a text or after whitespace. In the middle of a sentence
 /// the bare word has no effect.
-pub(super) fn find(text: &str) -> Option<Found> {
+pub(super) fn find(text: &str) -> Option<QueueDirective> {
     text.match_indices('/').find_map(|(at, _)| {
         let (before, rest) = text.split_at(at);
         let is_word = before.is_empty() || before.ends_with(char::is_whitespace);
-        let arguments = after(rest, "/queue").filter(|_| is_word)?;
-        Wish::read(arguments).judge(before)
+        let arguments = command_arguments(rest, "/queue").filter(|_| is_word)?;
+        QueueArgs::read(arguments).interpret(before)
     })
 }
 
 /// Parsed arguments of `/queue`.
 #[derive(Debug, Default)]
-struct Wish<'a> {
-    overrides: Overrides,
+struct QueueArgs<'a> {
+    overrides: QueueOverrides,
     is_reset: bool,
-    wrong: Vec<String>,
+    errors: Vec<String>,
     /// Text after the last argument.
     rest: &'a str,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> QueueArgs<'a> {
     fn read(arguments: &'a str) -> Self {
         let mut wish = Self { rest: arguments, ..Self::default() };
         while !wish.is_reset {
             let rest = wish.rest.trim_start();
             let (word, rest) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
-            if !wish.take(word) {
+            if !wish.parse_word(word) {
                 break;
             }
             wish.rest = rest;
@@ -120,61 +125,66 @@ impl<'a> Wish<'a> {
     }
 
     /// Parses a word. A second mode is not accepted: the message that follows may begin with such a word.
-    fn take(&mut self, word: &str) -> bool {
+    fn parse_word(&mut self, word: &str) -> bool {
         if let Some((name, value)) = word.split_once([':', '=']) {
-            return self.take_option(&name.to_lowercase(), value);
+            return self.parse_option(&name.to_lowercase(), value);
         }
         if ["default", "reset", "clear"].iter().any(|known| word.eq_ignore_ascii_case(known)) {
             self.is_reset = true;
             return true;
         }
-        let mode = Mode::parse(word).filter(|_| self.overrides.mode.is_none());
+        let mode = QueueMode::parse(word).filter(|_| self.overrides.mode.is_none());
         self.overrides.mode = mode.or(self.overrides.mode);
         mode.is_some()
     }
 
-    fn take_option(&mut self, name: &str, value: &str) -> bool {
+    fn parse_option(&mut self, name: &str, value: &str) -> bool {
         let mistake = match name {
             "debounce" => {
                 self.overrides.debounce = duration(value);
-                self.overrides.debounce.is_none().then_some("no debounce: give a time such as 500ms, 2s or 1m")
+                self.overrides
+                    .debounce
+                    .is_none()
+                    .then_some("not a debounce time: use a duration such as 500ms, 2s or 1m")
             }
             "cap" => {
                 self.overrides.cap = number(value).map(|cap| cap as usize).filter(|cap| *cap > 0);
-                self.overrides.cap.is_none().then_some("no cap: give a number of messages, at least 1")
+                self.overrides.cap.is_none().then_some("not a cap: use a number of messages, at least 1")
             }
             "drop" => {
-                self.overrides.drop = Drop::parse(value);
-                self.overrides.drop.is_none().then_some("no drop rule: choose old, new or summarize")
+                self.overrides.drop = DropPolicy::parse(value);
+                self.overrides.drop.is_none().then_some("not a drop rule: choose old, new or summarize")
             }
             _ => return false,
         };
-        self.wrong.extend(mistake.map(|mistake| format!("{} is {mistake}.", quoted(value))));
+        self.errors.extend(mistake.map(|mistake| format!("{} is {mistake}.", quoted(value))));
         true
     }
 
     /// Interprets the arguments after this text; `None` if it is not a directive.
-    fn judge(self, before: &str) -> Option<Found> {
+    fn interpret(self, before: &str) -> Option<QueueDirective> {
         let is_first = before.trim().is_empty();
         let is_alone = is_first && self.rest.trim().is_empty();
-        if !self.wrong.is_empty() {
-            let mut lines = self.wrong;
-            lines.extend((!is_alone).then(|| "Your message went no further; correct it and send it again.".to_owned()));
-            return Some(Found::Alone(Order::Wrong(lines)));
+        if !self.errors.is_empty() {
+            let mut lines = self.errors;
+            lines.extend(
+                (!is_alone).then(|| "Your message was not processed; correct it and send it again.".to_owned()),
+            );
+            return Some(QueueDirective::Alone(QueueCommand::Invalid(lines)));
         }
-        if !self.is_reset && self.overrides == Overrides::default() {
+        if !self.is_reset && self.overrides == QueueOverrides::default() {
             let unknown = self.rest.split_whitespace().next();
-            let order = unknown.map_or(Order::Show, |word| {
-                let modes = Mode::ALL.map(Mode::name).join(", ");
-                Order::Wrong(vec![format!("{} is no queue mode: choose one of {modes}.", quoted(word))])
+            let order = unknown.map_or(QueueCommand::Show, |word| {
+                let modes = QueueMode::ALL.map(QueueMode::name).join(", ");
+                QueueCommand::Invalid(vec![format!("{} is not a queue mode: choose one of {modes}.", quoted(word))])
             });
-            return is_first.then_some(Found::Alone(order));
+            return is_first.then_some(QueueDirective::Alone(order));
         }
         Some(match (is_alone, self.is_reset) {
-            (true, true) => Found::Alone(Order::Reset),
-            (true, false) => Found::Alone(Order::Set(self.overrides)),
-            (false, true) => Found::Within(Inline::Reset, joined(before, self.rest)),
-            (false, false) => Found::Within(Inline::Set(self.overrides), joined(before, self.rest)),
+            (true, true) => QueueDirective::Alone(QueueCommand::Reset),
+            (true, false) => QueueDirective::Alone(QueueCommand::Set(self.overrides)),
+            (false, true) => QueueDirective::Within(InlineQueue::Reset, joined(before, self.rest)),
+            (false, false) => QueueDirective::Within(InlineQueue::Set(self.overrides), joined(before, self.rest)),
         })
     }
 }
@@ -212,30 +222,30 @@ fn duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     let duration = Duration::from_millis((number(amount)? * unit).round() as u64);
-    (duration <= LONGEST_DEBOUNCE).then_some(duration)
+    (duration <= MAX_DEBOUNCE).then_some(duration)
 }
 
-impl Order {
+impl QueueCommand {
     /// Returns the changes to the session and the reply.
-    pub(super) fn change(&self, facts: &StatusFacts<'_>) -> Change {
+    pub(super) fn change(&self, facts: &StatusInput<'_>) -> CommandResult {
         match self {
             Self::Show => {
-                let modes = Mode::ALL.map(Mode::name).join(", ");
-                let rules = Drop::ALL.map(Drop::name).join("|");
-                Change::says(format!(
+                let modes = QueueMode::ALL.map(QueueMode::name).join(", ");
+                let rules = DropPolicy::ALL.map(DropPolicy::name).join("|");
+                CommandResult::reply_only(format!(
                     "Queue: {}\nModes: {modes}\nOptions: debounce:<time, such as 500ms, 2s or 1m> cap:<messages> \
-                     drop:{rules}\n/queue default takes this session's own settings back.",
+                     drop:{rules}\n/queue default removes this session's own settings.",
                     facts.queue
                 ))
             }
             Self::Set(overrides) => {
-                Change { fields: overrides.fields(), reply: format!("Queue of this session: {overrides}") }
+                CommandResult { fields: overrides.fields(), reply: format!("Queue of this session: {overrides}") }
             }
-            Self::Reset => Change {
-                fields: Overrides::CLEARED.to_vec(),
-                reply: "This session has no queue settings of its own any more.".to_owned(),
+            Self::Reset => CommandResult {
+                fields: QueueOverrides::CLEARED.to_vec(),
+                reply: "Removed this session's own queue settings; the defaults apply.".to_owned(),
             },
-            Self::Wrong(lines) => Change::says(lines.join("\n")),
+            Self::Invalid(lines) => CommandResult::reply_only(lines.join("\n")),
         }
     }
 }
@@ -250,53 +260,57 @@ mod tests {
         *,
     };
 
-    fn set(overrides: Overrides) -> Option<Found> {
-        Some(Found::Alone(Order::Set(overrides)))
+    fn set(overrides: QueueOverrides) -> Option<QueueDirective> {
+        Some(QueueDirective::Alone(QueueCommand::Set(overrides)))
     }
 
-    fn mode(mode: Mode) -> Overrides {
-        Overrides { mode: Some(mode), ..Overrides::default() }
+    fn mode(mode: QueueMode) -> QueueOverrides {
+        QueueOverrides { mode: Some(mode), ..QueueOverrides::default() }
     }
 
-    fn wrong(lines: &[&str]) -> Option<Found> {
-        Some(Found::Alone(Order::Wrong(lines.iter().map(|line| (*line).to_owned()).collect())))
+    fn wrong(lines: &[&str]) -> Option<QueueDirective> {
+        Some(QueueDirective::Alone(QueueCommand::Invalid(lines.iter().map(|line| (*line).to_owned()).collect())))
     }
 
     #[test]
     fn on_its_own_it_is_for_the_session() {
-        let all = Overrides {
-            mode: Some(Mode::Collect),
+        let all = QueueOverrides {
+            mode: Some(QueueMode::Collect),
             debounce: Some(Duration::from_secs(2)),
             cap: Some(25),
-            drop: Some(Drop::Old),
+            drop: Some(DropPolicy::Old),
         };
         assert_eq!(find("/queue collect debounce:2s cap:25 drop:old"), set(all));
         assert_eq!(find(" /queue DROP=Oldest cap=25.9\nCOALESCE Debounce=2000 "), set(all));
-        assert_eq!(find("/QUEUE interrupt"), set(mode(Mode::Interrupt)));
+        assert_eq!(find("/QUEUE interrupt"), set(mode(QueueMode::Interrupt)));
         for text in ["/queue:followup", "/queue: followup", "/queue :follow-ups"] {
-            assert_eq!(find(text), set(mode(Mode::Followup)), "{text}");
+            assert_eq!(find(text), set(mode(QueueMode::Followup)), "{text}");
         }
         for text in ["/queue default", "/queue Reset", "/queue cap:3 clear"] {
-            assert_eq!(find(text), Some(Found::Alone(Order::Reset)), "{text}");
+            assert_eq!(find(text), Some(QueueDirective::Alone(QueueCommand::Reset)), "{text}");
         }
         for text in ["/queue", "/Queue:", "\t/queue\n"] {
-            assert_eq!(find(text), Some(Found::Alone(Order::Show)), "{text:?}");
+            assert_eq!(find(text), Some(QueueDirective::Alone(QueueCommand::Show)), "{text:?}");
         }
     }
 
     #[test]
     fn within_a_message_it_is_for_that_message_and_leaves_it() {
         for (text, inline, left) in [
-            ("hey /queue steer please", Inline::Set(mode(Mode::Steer)), "hey please"),
-            ("/queue interrupt Look  here", Inline::Set(mode(Mode::Interrupt)), "Look  here"),
-            ("look here\n/QUEUE:queued", Inline::Set(mode(Mode::Steer)), "look here"),
-            ("/queue reset now", Inline::Reset, "now"),
-            ("/queue steer abort that", Inline::Set(mode(Mode::Steer)), "abort that"),
-            ("if x:\n  /queue collect\n    y\n\n  z", Inline::Set(mode(Mode::Collect)), "if x:\n    y\n\n  z"),
-            ("a\n\n/queue collect b", Inline::Set(mode(Mode::Collect)), "a\n\nb"),
-            ("no /queue here, but /queue collect", Inline::Set(mode(Mode::Collect)), "no /queue here, but"),
+            ("hey /queue steer please", InlineQueue::Set(mode(QueueMode::Steer)), "hey please"),
+            ("/queue interrupt Look  here", InlineQueue::Set(mode(QueueMode::Interrupt)), "Look  here"),
+            ("look here\n/QUEUE:queued", InlineQueue::Set(mode(QueueMode::Steer)), "look here"),
+            ("/queue reset now", InlineQueue::Reset, "now"),
+            ("/queue steer abort that", InlineQueue::Set(mode(QueueMode::Steer)), "abort that"),
+            (
+                "if x:\n  /queue collect\n    y\n\n  z",
+                InlineQueue::Set(mode(QueueMode::Collect)),
+                "if x:\n    y\n\n  z",
+            ),
+            ("a\n\n/queue collect b", InlineQueue::Set(mode(QueueMode::Collect)), "a\n\nb"),
+            ("no /queue here, but /queue collect", InlineQueue::Set(mode(QueueMode::Collect)), "no /queue here, but"),
         ] {
-            assert_eq!(find(text), Some(Found::Within(inline, left.to_owned())), "{text:?}");
+            assert_eq!(find(text), Some(QueueDirective::Within(inline, left.to_owned())), "{text:?}");
         }
     }
 
@@ -313,22 +327,22 @@ mod tests {
     #[test]
     fn each_mistake_is_named() {
         let modes = "choose one of steer, followup, collect, steer-backlog, interrupt.";
-        assert_eq!(find("/queue bogus"), wrong(&[&format!("\"bogus\" is no queue mode: {modes}")]));
-        assert_eq!(find("/queue the:photos now"), wrong(&[&format!("\"the:photos\" is no queue mode: {modes}")]));
-        assert_eq!(find("/queue cap:0"), wrong(&["\"0\" is no cap: give a number of messages, at least 1."]));
+        assert_eq!(find("/queue bogus"), wrong(&[&format!("\"bogus\" is not a queue mode: {modes}")]));
+        assert_eq!(find("/queue the:photos now"), wrong(&[&format!("\"the:photos\" is not a queue mode: {modes}")]));
+        assert_eq!(find("/queue cap:0"), wrong(&["\"0\" is not a cap: use a number of messages, at least 1."]));
         assert_eq!(
             find("/queue collect debounce:soon cap:x drop: "),
             wrong(&[
-                "\"soon\" is no debounce: give a time such as 500ms, 2s or 1m.",
-                "\"x\" is no cap: give a number of messages, at least 1.",
-                "\"\" is no drop rule: choose old, new or summarize.",
+                "\"soon\" is not a debounce time: use a duration such as 500ms, 2s or 1m.",
+                "\"x\" is not a cap: use a number of messages, at least 1.",
+                "\"\" is not a drop rule: choose old, new or summarize.",
             ])
         );
         assert_eq!(
             find("go on /queue drop=all"),
             wrong(&[
-                "\"all\" is no drop rule: choose old, new or summarize.",
-                "Your message went no further; correct it and send it again.",
+                "\"all\" is not a drop rule: choose old, new or summarize.",
+                "Your message was not processed; correct it and send it again.",
             ])
         );
     }
@@ -356,7 +370,7 @@ mod tests {
             scene.told("/queue default"),
             (
                 json!({"queueMode": null, "queueDebounceMs": null, "queueCap": null, "queueDrop": null}),
-                "This session has no queue settings of its own any more.".to_owned()
+                "Removed this session's own queue settings; the defaults apply.".to_owned()
             )
         );
     }
@@ -367,18 +381,18 @@ mod tests {
         let status = "Queue: steer debounce:500ms cap:20 drop:summarize\n\
                       Modes: steer, followup, collect, steer-backlog, interrupt\n\
                       Options: debounce:<time, such as 500ms, 2s or 1m> cap:<messages> drop:old|new|summarize\n\
-                      /queue default takes this session's own settings back.";
+                      /queue default removes this session's own settings.";
         assert_eq!(scene.told("/queue"), (json!({}), status.to_owned()));
-        let mistakes = "\"0\" is no cap: give a number of messages, at least 1.\n\
-                        \"x\" is no drop rule: choose old, new or summarize.";
+        let mistakes = "\"0\" is not a cap: use a number of messages, at least 1.\n\
+                        \"x\" is not a drop rule: choose old, new or summarize.";
         assert_eq!(scene.told("/queue collect cap:0 drop:x"), (json!({}), mistakes.to_owned()));
     }
 
     proptest! {
         #[test]
-        fn what_is_printed_can_be_read(asked in overrides().prop_filter("asks", |asked| *asked != Overrides::default())) {
+        fn what_is_printed_can_be_read(asked in overrides().prop_filter("asks", |asked| *asked != QueueOverrides::default())) {
             prop_assert_eq!(find(&format!("/queue {asked}")), set(asked));
-            let within = Some(Found::Within(Inline::Set(asked), "a  b c  d".to_owned()));
+            let within = Some(QueueDirective::Within(InlineQueue::Set(asked), "a  b c  d".to_owned()));
             prop_assert_eq!(find(&format!("a  b \t/queue  {asked}  c  d")), within);
         }
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use homard_proto::{RunId, SessionKey, session::Record};
 
 use super::{
-    begin::Triggers,
-    levels::{Level, Levels},
-    queue::Settings,
+    levels::{DefaultLevels, LevelSetting},
+    new_transcript::Triggers,
+    queue::QueueSettings,
 };
 
 /// Inputs of command replies.
 #[derive(Debug, Clone, Copy)]
-pub struct StatusFacts<'a> {
+pub struct StatusInput<'a> {
     /// Homard's version.
     pub version: &'a str,
     /// Current model, as `provider/model`.
@@ -28,37 +28,37 @@ pub struct StatusFacts<'a> {
     /// What its prompt omits or truncates, and which setting changes that.
     pub shortened: Option<&'a str>,
     /// Queue settings.
-    pub queue: Settings,
+    pub queue: QueueSettings,
     /// Number of queued messages.
-    pub waiting: usize,
+    pub queued: usize,
     /// The active run and its duration so far.
-    pub at_work: Option<(&'a RunId, Duration)>,
+    pub active_run: Option<(&'a RunId, Duration)>,
     /// Words that start a new transcript.
     pub triggers: &'a Triggers,
     /// Default levels.
-    pub levels: Levels,
+    pub levels: DefaultLevels,
     /// True if its model supports the thinking level `xhigh`.
     pub has_xhigh: bool,
 }
 
 /// Builds the reply to `/status`.
-pub(super) fn status(facts: &StatusFacts<'_>) -> String {
-    let StatusFacts { version, model, key, record, queue, waiting, .. } = facts;
-    let run = match facts.at_work {
-        Some((run, elapsed)) => format!("{run}, at work for {}", span(elapsed)),
-        None => "none at work".to_owned(),
+pub(super) fn status(facts: &StatusInput<'_>) -> String {
+    let StatusInput { version, model, key, record, queue, queued: waiting, .. } = facts;
+    let run = match facts.active_run {
+        Some((run, elapsed)) => format!("{run}, active for {}", format_duration(elapsed)),
+        None => "none".to_owned(),
     };
     let shortened = facts.shortened.map(|shortened| format!("Prompt: {shortened}"));
     let lines = [
         format!("Homard {version}"),
-        format!("Model: {model}{}", used(model, record)),
+        format!("Model: {model}{}", last_model(model, record)),
         format!("Session: {key} (id {})", record.session_id),
         format!("Context: {}; compactions: {}", context(facts.tokens, record.context_tokens), compactions(record)),
         format!(
             "Thinking: {}; verbose: {}; reasoning: {}",
-            Level::Thinking.current(facts),
-            Level::Verbose.current(facts),
-            Level::Reasoning.current(facts)
+            LevelSetting::Thinking.current(facts),
+            LevelSetting::Verbose.current(facts),
+            LevelSetting::Reasoning.current(facts)
         ),
         format!("Queue: {queue}; waiting: {waiting}"),
         format!("Run: {run}"),
@@ -67,7 +67,7 @@ pub(super) fn status(facts: &StatusFacts<'_>) -> String {
 }
 
 /// Names the model of the last answer, if it differs from the chosen one.
-fn used(chosen: &str, record: &Record) -> String {
+fn last_model(chosen: &str, record: &Record) -> String {
     let used = record.model_provider.as_deref().zip(record.model.as_deref());
     let used = used.map(|(provider, model)| format!("{provider}/{model}")).filter(|used| used != chosen);
     used.map(|used| format!(" (the last answer came from {used})")).unwrap_or_default()
@@ -91,7 +91,7 @@ fn compactions(record: &Record) -> u64 {
 }
 
 /// Formats a duration in its two largest units.
-fn span(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds} s"),
@@ -102,7 +102,7 @@ fn span(time: Duration) -> String {
 
 /// A command in lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct CommandInfo {
     /// Names, the usual one first.
     pub names: Vec<String>,
     /// Arguments, such as `[level]`; empty if there are none.
@@ -112,28 +112,29 @@ pub struct Listed {
 }
 
 /// Returns every command, in the order of the help.
-pub fn listed(triggers: &Triggers) -> Vec<Listed> {
-    let row = |names: Vec<String>, arguments, meaning: &str| Listed { names, arguments, meaning: meaning.to_owned() };
-    let level = |level: Level, meaning: &str| {
+pub fn all_commands(triggers: &Triggers) -> Vec<CommandInfo> {
+    let row =
+        |names: Vec<String>, arguments, meaning: &str| CommandInfo { names, arguments, meaning: meaning.to_owned() };
+    let level = |level: LevelSetting, meaning: &str| {
         row(level.commands().iter().map(|&name| name.to_owned()).collect(), "[level]", meaning)
     };
     let plain = |names: &[&str], arguments, meaning: &str| {
         row(names.iter().map(|&name| name.to_owned()).collect(), arguments, meaning)
     };
     let commands = [
-        row(triggers.words().to_vec(), "[message]", "begin a new transcript, with this message"),
-        plain(&["/stop"], "", "stop the run and drop what waits; during a run, the bare word does it, too"),
-        plain(&["/queue"], "[mode] [option:value]", "what becomes of messages that come in during a run"),
-        level(Level::Thinking, "how hard the model thinks"),
-        level(Level::Verbose, "how much you are told of tools"),
-        level(Level::Reasoning, "whether you see the model's reasoning"),
+        row(triggers.names().to_vec(), "[message]", "start a new session, with this message"),
+        plain(&["/stop"], "", "stop the run and clear the queue; during a run, the word stop alone does the same"),
+        plain(&["/queue"], "[mode] [option:value]", "what happens to messages that arrive during a run"),
+        level(LevelSetting::Thinking, "how much the model reasons before it answers"),
+        level(LevelSetting::Verbose, "how much you see of tool calls"),
+        level(LevelSetting::Reasoning, "whether you see the model's reasoning"),
         plain(&["/model"], "[provider/model]", "which model answers"),
-        plain(&["/approve"], "<id> <decision>", "allow or deny a command that waits: allow-once, allow-always or deny"),
-        level(Level::Usage, "whether answers say what they took"),
-        plain(&["/compact"], "[focus]", "make the conversation short; homard sessions compactions undoes it"),
-        plain(&["/context"], "[detail|json]", "what the model is told before the conversation"),
-        plain(&["/status"], "", "how this session stands"),
-        plain(&["/help", "/commands"], "", "this list"),
+        plain(&["/approve"], "<id> <decision>", "decide on a pending command: allow-once, allow-always or deny"),
+        level(LevelSetting::Usage, "whether replies show their token usage"),
+        plain(&["/compact"], "[focus]", "compact the conversation; undo it with homard sessions compactions"),
+        plain(&["/context"], "[detail|json]", "show the context that precedes the conversation"),
+        plain(&["/status"], "", "show the state of this session"),
+        plain(&["/help", "/commands"], "", "show this list"),
     ];
     commands.into_iter().filter(|command| !command.names.is_empty()).collect()
 }
@@ -141,11 +142,11 @@ pub fn listed(triggers: &Triggers) -> Vec<Listed> {
 /// Builds the reply to `/help`.
 pub(super) fn help(triggers: &Triggers) -> String {
     let mut lines = vec!["Commands:".to_owned()];
-    for Listed { names, arguments, meaning } in listed(triggers) {
+    for CommandInfo { names, arguments, meaning } in all_commands(triggers) {
         let usage = [names.join(", ").as_str(), arguments].join(" ");
         lines.push(format!("{}: {meaning}", usage.trim_end()));
     }
-    lines.push("A setting without a value tells what it is and what it can be; default takes it back.".to_owned());
+    lines.push("A setting without a value shows the current value and the choices; default resets it.".to_owned());
     lines.join("\n")
 }
 
@@ -159,28 +160,28 @@ mod tests {
     fn help_names_every_command() {
         let expected = "\
 Commands:
-/new, /reset [message]: begin a new transcript, with this message
-/stop: stop the run and drop what waits; during a run, the bare word does it, too
-/queue [mode] [option:value]: what becomes of messages that come in during a run
-/think, /thinking, /t [level]: how hard the model thinks
-/verbose, /v [level]: how much you are told of tools
+/new, /reset [message]: start a new session, with this message
+/stop: stop the run and clear the queue; during a run, the word stop alone does the same
+/queue [mode] [option:value]: what happens to messages that arrive during a run
+/think, /thinking, /t [level]: how much the model reasons before it answers
+/verbose, /v [level]: how much you see of tool calls
 /reasoning, /reason [level]: whether you see the model's reasoning
 /model [provider/model]: which model answers
-/approve <id> <decision>: allow or deny a command that waits: allow-once, allow-always or deny
-/usage [level]: whether answers say what they took
-/compact [focus]: make the conversation short; homard sessions compactions undoes it
-/context [detail|json]: what the model is told before the conversation
-/status: how this session stands
-/help, /commands: this list
-A setting without a value tells what it is and what it can be; default takes it back.";
+/approve <id> <decision>: decide on a pending command: allow-once, allow-always or deny
+/usage [level]: whether replies show their token usage
+/compact [focus]: compact the conversation; undo it with homard sessions compactions
+/context [detail|json]: show the context that precedes the conversation
+/status: show the state of this session
+/help, /commands: show this list
+A setting without a value shows the current value and the choices; default resets it.";
         assert_eq!(Scene::new(json!({})).told("/help"), (json!({}), expected.to_owned()));
     }
 
     #[test]
     fn help_knows_which_words_begin_a_transcript() {
         let second = |words: &[&str]| help(&Triggers::new(words)).lines().nth(1).unwrap().to_owned();
-        assert_eq!(second(&["Anew"]), "anew [message]: begin a new transcript, with this message");
-        let stop = "/stop: stop the run and drop what waits; during a run, the bare word does it, too";
+        assert_eq!(second(&["Anew"]), "anew [message]: start a new session, with this message");
+        let stop = "/stop: stop the run and clear the queue; during a run, the word stop alone does the same";
         assert_eq!(second(&[]), stop);
     }
 
@@ -197,7 +198,7 @@ Session: agent:main:main (id s-1)
 Context: 50100 of 200000 tokens (25 %); compactions: 2
 Thinking: high; verbose: full; reasoning: stream
 Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 2
-Run: run-1, at work for 1 m 5 s";
+Run: run-1, active for 1 m 5 s";
         let scene = Scene { is_busy: true, ..Scene::new(record) };
         assert_eq!(scene.told("/status"), (json!({}), expected.to_owned()));
     }
@@ -211,7 +212,7 @@ Session: agent:main:main (id s-1)
 Context: nothing yet; compactions: 0
 Thinking: off; verbose: off; reasoning: off
 Queue: steer debounce:500ms cap:20 drop:summarize; waiting: 0
-Run: none at work";
+Run: none";
         assert_eq!(Scene::new(json!({})).told("/status"), (json!({}), expected.to_owned()));
     }
 
@@ -229,8 +230,8 @@ Run: none at work";
     #[test]
     fn status_tells_what_the_prompt_leaves_out() {
         let scene = Scene::new(json!({}));
-        let facts = StatusFacts { shortened: Some("it is lean; set it to rich"), ..scene.facts() };
-        assert!(status(&facts).ends_with("Run: none at work\nPrompt: it is lean; set it to rich"));
+        let facts = StatusInput { shortened: Some("it is lean; set it to rich"), ..scene.facts() };
+        assert!(status(&facts).ends_with("Run: none\nPrompt: it is lean; set it to rich"));
     }
 
     #[test]
@@ -243,7 +244,7 @@ Run: none at work";
 
     #[test]
     fn times_are_told_in_two_units() {
-        let told = [0, 59, 60, 3_599, 3_600, 90_061].map(|seconds| span(Duration::from_secs(seconds)));
+        let told = [0, 59, 60, 3_599, 3_600, 90_061].map(|seconds| format_duration(Duration::from_secs(seconds)));
         assert_eq!(told, ["0 s", "59 s", "1 m 0 s", "59 m 59 s", "1 h 0 m", "25 h 1 m"]);
     }
 }

@@ -1,11 +1,11 @@
 //! Session settings with one value: thinking level, verbosity, reasoning, usage, model.
 
-use super::{Change, StatusFacts, after, quoted};
+use super::{CommandResult, StatusInput, command_arguments, quoted};
 use crate::intake;
 
 /// A setting with levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum LevelSetting {
     /// Thinking level.
     Thinking,
     /// Verbosity of tool output.
@@ -18,7 +18,7 @@ pub enum Level {
 
 /// Default levels of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Levels {
+pub struct DefaultLevels {
     /// Thinking level.
     pub thinking: &'static str,
     /// Verbosity of tool output.
@@ -27,34 +27,34 @@ pub struct Levels {
     pub reasoning: &'static str,
 }
 
-impl Default for Levels {
+impl Default for DefaultLevels {
     fn default() -> Self {
         Self { thinking: "off", verbose: "off", reasoning: "off" }
     }
 }
 
-impl Levels {
-    fn of(&self, level: Level) -> &'static str {
+impl DefaultLevels {
+    fn of(&self, level: LevelSetting) -> &'static str {
         match level {
-            Level::Thinking => self.thinking,
-            Level::Verbose => self.verbose,
-            Level::Reasoning => self.reasoning,
-            Level::Usage => "off",
+            LevelSetting::Thinking => self.thinking,
+            LevelSetting::Verbose => self.verbose,
+            LevelSetting::Reasoning => self.reasoning,
+            LevelSetting::Usage => "off",
         }
     }
 }
 
-impl Level {
+impl LevelSetting {
     const ALL: [Self; 4] = [Self::Thinking, Self::Verbose, Self::Reasoning, Self::Usage];
 
     /// Parses a command into its setting and value.
     pub(super) fn parse(text: &str) -> Option<(Self, &str)> {
-        let found = |level: Self| level.commands().iter().find_map(|name| after(text.trim(), name));
+        let found = |level: Self| level.commands().iter().find_map(|name| command_arguments(text.trim(), name));
         Self::ALL.into_iter().find_map(|level| Some((level, found(level)?.trim())))
     }
 
     /// Returns the levels, weakest first where there is an order.
-    pub fn words(self) -> &'static [&'static str] {
+    pub fn values(self) -> &'static [&'static str] {
         match self {
             Self::Thinking => &intake::THINKING_LEVELS,
             Self::Verbose => &["off", "on", "full"],
@@ -74,7 +74,7 @@ impl Level {
             (Self::Verbose, "all") => Some("full"),
             (Self::Reasoning, "live") => Some("stream"),
             (Self::Verbose | Self::Reasoning | Self::Usage, word) => {
-                self.words().iter().find(|known| **known == word).copied()
+                self.values().iter().find(|known| **known == word).copied()
             }
         }
     }
@@ -108,7 +108,7 @@ impl Level {
     }
 
     /// Returns the current level of a session.
-    pub(super) fn current<'a>(self, facts: &StatusFacts<'a>) -> &'a str {
+    pub(super) fn current<'a>(self, facts: &StatusInput<'a>) -> &'a str {
         let kept = match self {
             Self::Thinking => facts.record.thinking_level.as_deref(),
             Self::Verbose => facts.record.verbose_level.as_deref(),
@@ -118,33 +118,45 @@ impl Level {
     }
 
     /// Returns the changes to the session and the reply for a value.
-    pub(super) fn change(self, word: &str, facts: &StatusFacts<'_>) -> Change {
+    pub(super) fn change(self, word: &str, facts: &StatusInput<'_>) -> CommandResult {
         let is_there = |word: &&&str| facts.has_xhigh || self != Self::Thinking || **word != "xhigh";
-        let choices = self.words().iter().filter(is_there).copied().collect::<Vec<_>>().join(", ");
+        let choices = self.values().iter().filter(is_there).copied().collect::<Vec<_>>().join(", ");
         let title = self.title();
         if word.is_empty() {
-            return Change::says(format!("{title}: {}\nChoose one of {choices}, or default.", self.current(facts)));
+            return CommandResult::reply_only(format!(
+                "{title}: {}\nChoose one of {choices}, or default.",
+                self.current(facts)
+            ));
         }
         if word.eq_ignore_ascii_case("default") {
             let reply = format!("{title}: {} (default)", facts.levels.of(self));
-            return Change { fields: vec![(self.field(), None)], reply };
+            return CommandResult { fields: vec![(self.field(), None)], reply };
         }
         let Some(level) = self.level(word) else {
             let title = title.to_lowercase();
-            return Change::says(format!("{} is no {title} level: choose one of {choices}.", quoted(word)));
+            return CommandResult::reply_only(format!(
+                "{} is not a {title} level: choose one of {choices}.",
+                quoted(word)
+            ));
         };
         if level == "xhigh" && !facts.has_xhigh {
-            return Change::says(format!("{} cannot think as hard as xhigh: choose one of {choices}.", facts.model));
+            return CommandResult::reply_only(format!(
+                "{} does not support the thinking level xhigh: choose one of {choices}.",
+                facts.model
+            ));
         }
         // `off` is stored as no level, unless the default is not `off`.
         let is_kept = level != "off" || self == Self::Verbose || facts.levels.of(self) != "off";
-        Change { fields: vec![(self.field(), is_kept.then(|| level.into()))], reply: format!("{title}: {level}") }
+        CommandResult {
+            fields: vec![(self.field(), is_kept.then(|| level.into()))],
+            reply: format!("{title}: {level}"),
+        }
     }
 }
 
 /// Returns the changes to the session and the reply for a model name.
-pub(super) fn change_model(name: &str, facts: &StatusFacts<'_>) -> Change {
-    let keep = |provider: Option<&str>, model: Option<&str>, reply: String| Change {
+pub(super) fn change_model(name: &str, facts: &StatusInput<'_>) -> CommandResult {
+    let keep = |provider: Option<&str>, model: Option<&str>, reply: String| CommandResult {
         fields: vec![("providerOverride", provider.map(Into::into)), ("modelOverride", model.map(Into::into))],
         reply,
     };
@@ -153,7 +165,7 @@ pub(super) fn change_model(name: &str, facts: &StatusFacts<'_>) -> Change {
         models => format!("choose one of {}", models.join(", ")),
     };
     if name.is_empty() {
-        return Change::says(format!("Model: {}\nFor another one, {choices}, or default.", facts.model));
+        return CommandResult::reply_only(format!("Model: {}\nTo change it, {choices}, or default.", facts.model));
     }
     if name.eq_ignore_ascii_case("default") {
         return keep(None, None, "Model: default, from the next run on".to_owned());
@@ -164,7 +176,7 @@ pub(super) fn change_model(name: &str, facts: &StatusFacts<'_>) -> Change {
         Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
             keep(Some(provider), Some(model), format!("Model: {provider}/{model}, from the next run on"))
         }
-        _ => Change::says(format!("{} is no model here: {choices}.", quoted(name))),
+        _ => CommandResult::reply_only(format!("{} is not an available model: {choices}.", quoted(name))),
     }
 }
 
@@ -189,47 +201,48 @@ mod tests {
     #[test]
     fn each_setting_has_its_commands() {
         for (level, commands) in [
-            (Level::Thinking, ["/think", "/thinking", "/T"].as_slice()),
-            (Level::Verbose, &["/verbose", "/v", "/Verbose"]),
-            (Level::Reasoning, &["/reasoning", "/reason"]),
-            (Level::Usage, &["/usage"]),
+            (LevelSetting::Thinking, ["/think", "/thinking", "/T"].as_slice()),
+            (LevelSetting::Verbose, &["/verbose", "/v", "/Verbose"]),
+            (LevelSetting::Reasoning, &["/reasoning", "/reason"]),
+            (LevelSetting::Usage, &["/usage"]),
         ] {
             for command in commands {
-                assert_eq!(Level::parse(command), Some((level, "")), "{command}");
+                assert_eq!(LevelSetting::parse(command), Some((level, "")), "{command}");
                 for text in [format!("{command} on"), format!("{command}:on"), format!(" {command} : on ")] {
-                    assert_eq!(Level::parse(&text), Some((level, "on")), "{text:?}");
+                    assert_eq!(LevelSetting::parse(&text), Some((level, "on")), "{text:?}");
                 }
             }
         }
         for text in ["/tt", "/think-hard", "/vi x", "think high", "x /think high"] {
-            assert_eq!(Level::parse(text), None, "{text}");
+            assert_eq!(LevelSetting::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn each_level_has_its_words() {
         for (level, meant, words) in [
-            (Level::Thinking, "off", "off OFF"),
-            (Level::Thinking, "minimal", "minimal min think"),
-            (Level::Thinking, "low", "low on enable enabled thinkhard"),
-            (Level::Thinking, "medium", "medium mid med harder thinkharder"),
-            (Level::Thinking, "high", "high ultra ultrathink highest max"),
-            (Level::Thinking, "xhigh", "xhigh x-high"),
-            (Level::Verbose, "off", "off false no"),
-            (Level::Verbose, "on", "on true Yes"),
-            (Level::Verbose, "full", "full all"),
-            (Level::Reasoning, "off", "off false no"),
-            (Level::Reasoning, "on", "on true yes"),
-            (Level::Reasoning, "stream", "stream Live"),
-            (Level::Usage, "off", "off no"),
-            (Level::Usage, "tokens", "tokens on"),
-            (Level::Usage, "full", "FULL"),
+            (LevelSetting::Thinking, "off", "off OFF"),
+            (LevelSetting::Thinking, "minimal", "minimal min think"),
+            (LevelSetting::Thinking, "low", "low on enable enabled thinkhard"),
+            (LevelSetting::Thinking, "medium", "medium mid med harder thinkharder"),
+            (LevelSetting::Thinking, "high", "high ultra ultrathink highest max"),
+            (LevelSetting::Thinking, "xhigh", "xhigh x-high"),
+            (LevelSetting::Verbose, "off", "off false no"),
+            (LevelSetting::Verbose, "on", "on true Yes"),
+            (LevelSetting::Verbose, "full", "full all"),
+            (LevelSetting::Reasoning, "off", "off false no"),
+            (LevelSetting::Reasoning, "on", "on true yes"),
+            (LevelSetting::Reasoning, "stream", "stream Live"),
+            (LevelSetting::Usage, "off", "off no"),
+            (LevelSetting::Usage, "tokens", "tokens on"),
+            (LevelSetting::Usage, "full", "FULL"),
         ] {
             for word in words.split(' ') {
                 assert_eq!(level.level(word), Some(meant), "{level:?} {word}");
             }
         }
-        let unknown = [(Level::Thinking, "yes"), (Level::Verbose, "stream"), (Level::Reasoning, "all")];
+        let unknown =
+            [(LevelSetting::Thinking, "yes"), (LevelSetting::Verbose, "stream"), (LevelSetting::Reasoning, "all")];
         assert_eq!(unknown.map(|(level, word)| level.level(word)), [None; 3]);
     }
 
@@ -259,11 +272,11 @@ mod tests {
     #[test]
     fn a_wrong_level_is_named_with_the_choices() {
         let levels = "off, minimal, low, medium, high, xhigh";
-        assert_eq!(told("/t 7"), says(&format!("\"7\" is no thinking level: choose one of {levels}.")));
-        assert_eq!(told("/v high"), says("\"high\" is no verbose level: choose one of off, on, full."));
+        assert_eq!(told("/t 7"), says(&format!("\"7\" is not a thinking level: choose one of {levels}.")));
+        assert_eq!(told("/v high"), says("\"high\" is not a verbose level: choose one of off, on, full."));
         assert_eq!(
             told("/reason on and\non"),
-            says("\"on and on\" is no reasoning level: choose one of off, on, stream.")
+            says("\"on and on\" is not a reasoning level: choose one of off, on, stream.")
         );
     }
 
@@ -283,18 +296,18 @@ mod tests {
     #[test]
     fn a_model_that_is_none_is_named_with_the_choices() {
         for name in ["big", "a/", "/b", "a/b c"] {
-            let reply = format!("\"{name}\" is no model here: write it as provider/model.");
+            let reply = format!("\"{name}\" is not an available model: write it as provider/model.");
             assert_eq!(told(&format!("/model {name}")), says(&reply));
         }
         assert_eq!(
             told("/model"),
-            says("Model: anthropic/opus\nFor another one, write it as provider/model, or default.")
+            says("Model: anthropic/opus\nTo change it, write it as provider/model, or default.")
         );
         let scene = Scene { models: vec!["openai/gpt".to_owned(), "a/b".to_owned()], ..scene() };
-        assert_eq!(scene.told("/model c/d"), says("\"c/d\" is no model here: choose one of openai/gpt, a/b."));
+        assert_eq!(scene.told("/model c/d"), says("\"c/d\" is not an available model: choose one of openai/gpt, a/b."));
         assert_eq!(
             scene.told("/model"),
-            says("Model: anthropic/opus\nFor another one, choose one of openai/gpt, a/b, or default.")
+            says("Model: anthropic/opus\nTo change it, choose one of openai/gpt, a/b, or default.")
         );
     }
 }

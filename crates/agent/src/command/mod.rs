@@ -5,11 +5,11 @@
 //! and is not a command reaches the model unchanged.
 
 pub mod approve;
-mod begin;
 pub(crate) mod context;
 mod directive;
 mod help;
 mod levels;
+mod new_transcript;
 pub mod queue;
 pub mod stop;
 
@@ -19,15 +19,15 @@ use homard_proto::{
 };
 use serde_json::Value;
 
-pub use approve::Approve;
-pub use begin::Triggers;
-pub use context::Ask;
-pub use directive::{Inline, Order};
-pub use help::{Listed, StatusFacts, listed};
-pub use levels::{Level, Levels};
-pub use stop::Stop;
+pub use approve::ApproveCommand;
+pub use context::ContextDetail;
+pub use directive::{InlineQueue, QueueCommand};
+pub use help::{CommandInfo, StatusInput, all_commands};
+pub use levels::{DefaultLevels, LevelSetting};
+pub use new_transcript::Triggers;
+pub use stop::StopForm;
 
-use directive::Found;
+use directive::QueueDirective;
 
 /// Names that are reserved for present or future commands, so that no skill may use them.
 pub(crate) const RESERVED: &[&str] = &[
@@ -111,28 +111,28 @@ pub const NAMES: [&str; 21] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Starts a new transcript.
-    Begin {
+    NewTranscript {
         /// Reply, without a model.
         answer: &'static str,
     },
     /// Starts a new transcript with this first message.
-    BeginWith(String),
+    NewTranscriptWith(String),
     /// Stops the session's runs.
-    Stop(Stop),
+    Stop(StopForm),
     /// Shows or changes queue settings.
-    Queue(Order),
+    Queue(QueueCommand),
     /// Changes a level, or shows it if the word is empty.
-    Level(Level, String),
+    Level(LevelSetting, String),
     /// Changes the model, or shows it if the name is empty.
     Model(String),
     /// Compacts the session, with attention to this.
     Compact(Option<String>),
     /// Shows the context report.
-    Context(Ask),
+    Context(ContextDetail),
     /// Decides an exec approval; `Err` is the usage text.
-    Approve(Result<Approve, String>),
+    Approve(Result<ApproveCommand, String>),
     /// A plugin's command: its name and arguments.
-    Foreign(String, String),
+    Plugin(String, String),
     /// Shows the status of the session.
     Status,
     /// Lists the commands.
@@ -140,19 +140,19 @@ pub enum Command {
 }
 
 /// A field of a session's record and its new value; `None` clears it.
-pub type Field = (&'static str, Option<Value>);
+pub type RecordField = (&'static str, Option<Value>);
 
 /// Result of a command: changes to the session's record, and the reply.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct CommandResult {
     /// Changed fields; empty for a command that only reads, or failed.
-    pub fields: Vec<Field>,
+    pub fields: Vec<RecordField>,
     /// Reply, without a model.
     pub reply: String,
 }
 
-impl Change {
-    pub(crate) fn says(reply: String) -> Self {
+impl CommandResult {
+    pub(crate) fn reply_only(reply: String) -> Self {
         Self { fields: Vec::new(), reply }
     }
 
@@ -166,18 +166,18 @@ impl Command {
     /// Returns the name for hooks.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Begin { .. } | Self::BeginWith(_) => "new",
+            Self::NewTranscript { .. } | Self::NewTranscriptWith(_) => "new",
             Self::Stop(_) => "stop",
             Self::Queue(_) => "queue",
-            Self::Level(Level::Thinking, _) => "think",
-            Self::Level(Level::Verbose, _) => "verbose",
-            Self::Level(Level::Reasoning, _) => "reasoning",
-            Self::Level(Level::Usage, _) => "usage",
+            Self::Level(LevelSetting::Thinking, _) => "think",
+            Self::Level(LevelSetting::Verbose, _) => "verbose",
+            Self::Level(LevelSetting::Reasoning, _) => "reasoning",
+            Self::Level(LevelSetting::Usage, _) => "usage",
             Self::Model(_) => "model",
             Self::Compact(_) => "compact",
             Self::Context(_) => "context",
             Self::Approve(_) => "approve",
-            Self::Foreign(name, _) => name,
+            Self::Plugin(name, _) => name,
             Self::Status => "status",
             Self::Help => "help",
         }
@@ -187,21 +187,20 @@ impl Command {
     /// `sessions.compact`. The effect of a plugin's command is unknown. The thinking level can be set with `chat.send`.
     pub fn needs_admin(&self) -> bool {
         match self {
-            Self::Begin { .. } | Self::BeginWith(_) | Self::Compact(_) | Self::Foreign(..) => true,
+            Self::NewTranscript { .. } | Self::NewTranscriptWith(_) | Self::Compact(_) | Self::Plugin(..) => true,
             Self::Queue(order) => order.is_change(),
-            Self::Level(Level::Thinking, _) => false,
-            Self::Level(Level::Verbose | Level::Reasoning | Level::Usage, word) | Self::Model(word) => {
-                !word.trim().is_empty()
-            }
+            Self::Level(LevelSetting::Thinking, _) => false,
+            Self::Level(LevelSetting::Verbose | LevelSetting::Reasoning | LevelSetting::Usage, word)
+            | Self::Model(word) => !word.trim().is_empty(),
             Self::Stop(_) | Self::Context(_) | Self::Approve(_) | Self::Status | Self::Help => false,
         }
     }
 
     /// Returns the fixed reply of a command that does not depend on the session.
-    pub(crate) fn answer(&self) -> Option<&'static str> {
+    pub(crate) fn fixed_reply(&self) -> Option<&'static str> {
         match self {
-            Self::Begin { answer } => Some(answer),
-            Self::BeginWith(_)
+            Self::NewTranscript { answer } => Some(answer),
+            Self::NewTranscriptWith(_)
             | Self::Stop(_)
             | Self::Queue(_)
             | Self::Level(..)
@@ -209,7 +208,7 @@ impl Command {
             | Self::Compact(_)
             | Self::Context(_)
             | Self::Approve(_)
-            | Self::Foreign(..)
+            | Self::Plugin(..)
             | Self::Status
             | Self::Help => None,
         }
@@ -217,91 +216,91 @@ impl Command {
 
     /// Returns the changes and the reply; `None` for commands that need more than a new record: a new transcript, a
     /// stop, or access to the store or the approvals.
-    pub fn change(&self, facts: &StatusFacts<'_>) -> Option<Change> {
+    pub fn change(&self, facts: &StatusInput<'_>) -> Option<CommandResult> {
         match self {
-            Self::Begin { .. }
-            | Self::BeginWith(_)
+            Self::NewTranscript { .. }
+            | Self::NewTranscriptWith(_)
             | Self::Stop(_)
             | Self::Compact(_)
             | Self::Context(_)
-            | Self::Foreign(..)
+            | Self::Plugin(..)
             | Self::Approve(_) => None,
             Self::Queue(order) => Some(order.change(facts)),
             Self::Level(level, word) => Some(level.change(word, facts)),
             Self::Model(name) => Some(levels::change_model(name, facts)),
-            Self::Status => Some(Change::says(help::status(facts))),
-            Self::Help => Some(Change::says(help::help(facts.triggers))),
+            Self::Status => Some(CommandResult::reply_only(help::status(facts))),
+            Self::Help => Some(CommandResult::reply_only(help::help(facts.triggers))),
         }
     }
 }
 
 /// A parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedMessage {
     /// Command.
     pub command: Option<Command>,
     /// Queue settings.
-    pub inline: Inline,
+    pub inline: InlineQueue,
     /// Text for the model: the whole message, byte for byte, unless a command or directive was found in it. A bare stop
     /// word is kept, too, for a session without an active run.
     pub text: String,
 }
 
 /// Parses a message of the owner.
-pub fn parse(text: &str, triggers: &Triggers) -> Parsed {
-    let (command, inline, text) = match whole(text, triggers) {
+pub fn parse(text: &str, triggers: &Triggers) -> ParsedMessage {
+    let (command, inline, text) = match parse_command(text, triggers) {
         Some(command) => {
             let left = match &command {
-                Command::BeginWith(rest) => rest.clone(),
-                Command::Stop(Stop::Word) => text.to_owned(),
-                Command::Begin { .. }
-                | Command::Stop(Stop::Slash)
+                Command::NewTranscriptWith(rest) => rest.clone(),
+                Command::Stop(StopForm::Word) => text.to_owned(),
+                Command::NewTranscript { .. }
+                | Command::Stop(StopForm::Slash)
                 | Command::Queue(_)
                 | Command::Level(..)
                 | Command::Model(_)
                 | Command::Compact(_)
                 | Command::Context(_)
                 | Command::Approve(_)
-                | Command::Foreign(..)
+                | Command::Plugin(..)
                 | Command::Status
                 | Command::Help => String::new(),
             };
-            (Some(command), Inline::Nothing, left)
+            (Some(command), InlineQueue::Nothing, left)
         }
         None => match directive::find(text) {
-            Some(Found::Alone(order)) => (Some(Command::Queue(order)), Inline::Nothing, String::new()),
-            Some(Found::Within(inline, rest)) => (None, inline, rest),
-            None => (None, Inline::Nothing, text.to_owned()),
+            Some(QueueDirective::Alone(order)) => (Some(Command::Queue(order)), InlineQueue::Nothing, String::new()),
+            Some(QueueDirective::Within(inline, rest)) => (None, inline, rest),
+            None => (None, InlineQueue::Nothing, text.to_owned()),
         },
     };
-    Parsed { command, inline, text }
+    ParsedMessage { command, inline, text }
 }
 
 /// Parses a message that consists of a command only.
-fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
-    if let Some(stop) = Stop::parse(text) {
+fn parse_command(text: &str, triggers: &Triggers) -> Option<Command> {
+    if let Some(stop) = StopForm::parse(text) {
         return Some(Command::Stop(stop));
     }
     if let Some(begin) = triggers.parse(text) {
         return Some(begin);
     }
-    if let Some((level, word)) = Level::parse(text) {
+    if let Some((level, word)) = LevelSetting::parse(text) {
         return Some(Command::Level(level, word.to_owned()));
     }
     let text = text.trim();
-    if let Some(name) = after(text, "/model") {
+    if let Some(name) = command_arguments(text, "/model") {
         return Some(Command::Model(name.trim().to_owned()));
     }
-    if let Some(focus) = after(text, "/compact") {
+    if let Some(focus) = command_arguments(text, "/compact") {
         return Some(Command::Compact(Some(focus.trim().to_owned()).filter(|focus| !focus.is_empty())));
     }
-    if let Some(ask) = after(text, "/context").and_then(Ask::parse) {
+    if let Some(ask) = command_arguments(text, "/context").and_then(ContextDetail::parse) {
         return Some(Command::Context(ask));
     }
-    if let Some(approve) = Approve::parse(text) {
+    if let Some(approve) = ApproveCommand::parse(text) {
         return Some(Command::Approve(approve));
     }
-    let is_alone = |name: &str| after(text, name) == Some("");
+    let is_alone = |name: &str| command_arguments(text, name) == Some("");
     if is_alone("/status") {
         return Some(Command::Status);
     }
@@ -309,14 +308,14 @@ fn whole(text: &str, triggers: &Triggers) -> Option<Command> {
 }
 
 /// Returns the text after a command name, which must be followed by the end, whitespace or a colon.
-fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let rest = without(text, name)?;
+fn command_arguments<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = strip_word(text, name)?;
     let is_name = rest.is_empty() || rest.starts_with(':') || rest.starts_with(char::is_whitespace);
     is_name.then(|| rest.trim_start().strip_prefix(':').unwrap_or(rest))
 }
 
 /// Returns the text after a lower-case word, which is matched in any case.
-fn without<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let (mut rest, mut wanted) = (text.chars(), word.chars().peekable());
     while wanted.peek().is_some() {
         for letter in rest.next()?.to_lowercase() {
@@ -329,19 +328,19 @@ fn without<'a>(text: &'a str, word: &str) -> Option<&'a str> {
 }
 
 /// Maximum characters of user text quoted in a reply.
-const QUOTED: usize = 40;
+const MAX_QUOTED: usize = 40;
 
 /// Quotes user text in a reply: one line, limited length.
 fn quoted(words: &str) -> String {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    match words.char_indices().nth(QUOTED) {
+    match words.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("\"{}…\"", words[..end].trim_end()),
         None => format!("\"{words}\""),
     }
 }
 
 /// Builds an assistant message that Homard itself writes: no model, no cost.
-pub(crate) fn own_words(text: &str, at: u64) -> Assistant {
+pub(crate) fn homard_message(text: &str, at: u64) -> Assistant {
     Assistant {
         content: vec![Block::text(text)],
         api: OWN_API.to_owned(),
@@ -361,7 +360,7 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        queue::{Drop, Mode, Overrides, Settings},
+        queue::{DropPolicy, QueueMode, QueueOverrides, QueueSettings},
         *,
     };
 
@@ -388,8 +387,8 @@ mod tests {
             }
         }
 
-        pub(super) fn facts(&self) -> StatusFacts<'_> {
-            StatusFacts {
+        pub(super) fn facts(&self) -> StatusInput<'_> {
+            StatusInput {
                 version: "1.2.3",
                 model: "anthropic/opus",
                 models: &self.models,
@@ -397,11 +396,11 @@ mod tests {
                 record: &self.record,
                 tokens: self.record.total_tokens,
                 shortened: None,
-                queue: Settings::default(),
-                waiting: if self.is_busy { 2 } else { 0 },
-                at_work: self.is_busy.then_some((&self.run, Duration::from_secs(65))),
+                queue: QueueSettings::default(),
+                queued: if self.is_busy { 2 } else { 0 },
+                active_run: self.is_busy.then_some((&self.run, Duration::from_secs(65))),
                 triggers: &self.triggers,
-                levels: Levels::default(),
+                levels: DefaultLevels::default(),
                 has_xhigh: true,
             }
         }
@@ -414,31 +413,34 @@ mod tests {
         }
     }
 
-    fn read(text: &str) -> Parsed {
+    fn read(text: &str) -> ParsedMessage {
         parse(text, &Triggers::default())
     }
 
-    fn command(command: Command, text: &str) -> Parsed {
-        Parsed { command: Some(command), inline: Inline::Nothing, text: text.to_owned() }
+    fn command(command: Command, text: &str) -> ParsedMessage {
+        ParsedMessage { command: Some(command), inline: InlineQueue::Nothing, text: text.to_owned() }
     }
 
-    fn untouched(text: &str) -> Parsed {
-        Parsed { command: None, inline: Inline::Nothing, text: text.to_owned() }
+    fn untouched(text: &str) -> ParsedMessage {
+        ParsedMessage { command: None, inline: InlineQueue::Nothing, text: text.to_owned() }
     }
 
     #[test]
     fn every_family_has_its_commands() {
         for (text, expected) in [
-            ("/new", Command::Begin { answer: "New session started." }),
-            (" /Stop ", Command::Stop(Stop::Slash)),
-            ("/queue", Command::Queue(Order::Show)),
-            ("/think: high", Command::Level(Level::Thinking, "high".to_owned())),
-            ("/v", Command::Level(Level::Verbose, String::new())),
+            ("/new", Command::NewTranscript { answer: "New session started." }),
+            (" /Stop ", Command::Stop(StopForm::Slash)),
+            ("/queue", Command::Queue(QueueCommand::Show)),
+            ("/think: high", Command::Level(LevelSetting::Thinking, "high".to_owned())),
+            ("/v", Command::Level(LevelSetting::Verbose, String::new())),
             ("/model a/b", Command::Model("a/b".to_owned())),
             ("/MODEL", Command::Model(String::new())),
             (
                 "/approve a-1 deny",
-                Command::Approve(Ok(Approve { id: "a-1".to_owned(), verdict: crate::approval::Verdict::Deny })),
+                Command::Approve(Ok(ApproveCommand {
+                    id: "a-1".to_owned(),
+                    verdict: crate::approval::ApprovalDecision::Deny,
+                })),
             ),
             ("/status", Command::Status),
             ("/help", Command::Help),
@@ -450,8 +452,8 @@ mod tests {
 
     #[test]
     fn what_a_command_leaves_is_for_the_model() {
-        assert_eq!(read("/new  Hi  /t"), command(Command::BeginWith("Hi  /t".to_owned()), "Hi  /t"));
-        assert_eq!(read(" wait "), command(Command::Stop(Stop::Word), " wait "));
+        assert_eq!(read("/new  Hi  /t"), command(Command::NewTranscriptWith("Hi  /t".to_owned()), "Hi  /t"));
+        assert_eq!(read(" wait "), command(Command::Stop(StopForm::Word), " wait "));
     }
 
     #[test]
@@ -476,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_change_is_a_patch_in_which_null_clears() {
-        let change = Change { fields: vec![("a", Some(1.into())), ("b", None)], reply: String::new() };
+        let change = CommandResult { fields: vec![("a", Some(1.into())), ("b", None)], reply: String::new() };
         assert_eq!(Value::from(change.changes()), json!({"a": 1, "b": null}));
     }
 
@@ -489,9 +491,10 @@ mod tests {
 
     #[test]
     fn the_message_counts_before_its_session() {
-        let session = Overrides { mode: Some(Mode::Collect), drop: Some(Drop::New), ..Overrides::default() };
-        let config = Overrides { cap: Some(3), ..Overrides::default() };
-        let settings = |text| read(text).inline.settings(&session, &Overrides::default(), &config).to_string();
+        let session =
+            QueueOverrides { mode: Some(QueueMode::Collect), drop: Some(DropPolicy::New), ..QueueOverrides::default() };
+        let config = QueueOverrides { cap: Some(3), ..QueueOverrides::default() };
+        let settings = |text| read(text).inline.settings(&session, &QueueOverrides::default(), &config).to_string();
         assert_eq!(settings("hello"), "collect debounce:500ms cap:3 drop:new");
         assert_eq!(settings("hello /queue abort cap=7"), "interrupt debounce:500ms cap:7 drop:new");
         assert_eq!(settings("/queue reset hello"), "steer debounce:500ms cap:3 drop:summarize");
@@ -537,7 +540,7 @@ mod tests {
             let parsed = read(&text);
             let mut words = text.split_whitespace();
             prop_assert!(parsed.text.split_whitespace().all(|word| words.any(|other| other == word)), "{parsed:?}");
-            if parsed.command.is_none() && parsed.inline == Inline::Nothing {
+            if parsed.command.is_none() && parsed.inline == InlineQueue::Nothing {
                 prop_assert_eq!(parsed.text, text);
             }
         }
@@ -546,7 +549,7 @@ mod tests {
         fn a_text_without_a_slash_is_left_alone(text in "[^/]*") {
             let left = read(&text);
             prop_assert_eq!(&left.text, &text);
-            prop_assert_eq!(left.command, Stop::parse(&text).map(Command::Stop));
+            prop_assert_eq!(left.command, StopForm::parse(&text).map(Command::Stop));
         }
     }
 }

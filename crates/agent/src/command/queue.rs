@@ -5,14 +5,14 @@ use std::{fmt, time::Duration};
 use homard_proto::session::Record;
 use serde_json::Value;
 
-use super::Field;
+use super::RecordField;
 
 /// Maximum debounce: a year. Larger values could overflow a clock.
-pub(super) const LONGEST_DEBOUNCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub(super) const MAX_DEBOUNCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Queue mode: what happens to a message that arrives during a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum QueueMode {
     /// Steered into the run.
     Steer,
     /// Gets a run of its own afterwards.
@@ -25,7 +25,7 @@ pub enum Mode {
     Interrupt,
 }
 
-impl Mode {
+impl QueueMode {
     /// All modes.
     pub const ALL: [Self; 5] = [Self::Steer, Self::Followup, Self::Collect, Self::SteerBacklog, Self::Interrupt];
 
@@ -55,7 +55,7 @@ impl Mode {
 
 /// Which message is dropped when the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drop {
+pub enum DropPolicy {
     /// The oldest, silently.
     Old,
     /// The new one.
@@ -64,7 +64,7 @@ pub enum Drop {
     Summarize,
 }
 
-impl Drop {
+impl DropPolicy {
     /// All rules.
     pub const ALL: [Self; 3] = [Self::Old, Self::New, Self::Summarize];
 
@@ -90,44 +90,49 @@ impl Drop {
 
 /// Queue settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct QueueSettings {
     /// Queue mode.
-    pub mode: Mode,
+    pub mode: QueueMode,
     /// Quiet time before queued messages get their run.
     pub debounce: Duration,
     /// Maximum number of queued messages; at least one.
     pub cap: usize,
     /// Which message is dropped when the queue is full.
-    pub drop: Drop,
+    pub drop: DropPolicy,
 }
 
-impl Default for Settings {
+impl Default for QueueSettings {
     fn default() -> Self {
-        Self { mode: Mode::Steer, debounce: Duration::from_millis(500), cap: 20, drop: Drop::Summarize }
+        Self { mode: QueueMode::Steer, debounce: Duration::from_millis(500), cap: 20, drop: DropPolicy::Summarize }
     }
 }
 
 /// Partial queue settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// See [`Settings::mode`].
-    pub mode: Option<Mode>,
-    /// See [`Settings::debounce`].
+pub struct QueueOverrides {
+    /// See [`QueueSettings::mode`].
+    pub mode: Option<QueueMode>,
+    /// See [`QueueSettings::debounce`].
     pub debounce: Option<Duration>,
-    /// See [`Settings::cap`].
+    /// See [`QueueSettings::cap`].
     pub cap: Option<usize>,
-    /// See [`Settings::drop`].
-    pub drop: Option<Drop>,
+    /// See [`QueueSettings::drop`].
+    pub drop: Option<DropPolicy>,
 }
 
 /// Returns the effective settings of a message: its own, else its session's, else its channel's, else the configured
 /// ones.
-pub fn resolve(inline: &Overrides, session: &Overrides, channel: &Overrides, config: &Overrides) -> Settings {
-    let Overrides { mode, debounce, cap, drop } = inline.or(session).or(channel).or(config);
-    let standard = Settings::default();
-    Settings {
+pub fn resolve(
+    inline: &QueueOverrides,
+    session: &QueueOverrides,
+    channel: &QueueOverrides,
+    config: &QueueOverrides,
+) -> QueueSettings {
+    let QueueOverrides { mode, debounce, cap, drop } = inline.or(session).or(channel).or(config);
+    let standard = QueueSettings::default();
+    QueueSettings {
         mode: mode.unwrap_or(standard.mode),
-        debounce: debounce.unwrap_or(standard.debounce).min(LONGEST_DEBOUNCE),
+        debounce: debounce.unwrap_or(standard.debounce).min(MAX_DEBOUNCE),
         cap: cap.unwrap_or(standard.cap).max(1),
         drop: drop.unwrap_or(standard.drop),
     }
@@ -138,9 +143,9 @@ const DEBOUNCE: &str = "queueDebounceMs";
 const CAP: &str = "queueCap";
 const DROP: &str = "queueDrop";
 
-impl Overrides {
+impl QueueOverrides {
     /// Fields of a record that clear all settings.
-    pub const CLEARED: [Field; 4] = [(MODE, None), (DEBOUNCE, None), (CAP, None), (DROP, None)];
+    pub const CLEARED: [RecordField; 4] = [(MODE, None), (DEBOUNCE, None), (CAP, None), (DROP, None)];
 
     /// Fills unset values from others.
     fn or(&self, others: &Self) -> Self {
@@ -153,7 +158,7 @@ impl Overrides {
     }
 
     /// Returns the fields of a record for the values that are set.
-    pub fn fields(&self) -> Vec<Field> {
+    pub fn fields(&self) -> Vec<RecordField> {
         let fields = [
             (MODE, self.mode.map(|mode| mode.name().into())),
             (DEBOUNCE, self.debounce.map(|debounce| Value::from(debounce.as_millis() as u64))),
@@ -164,22 +169,22 @@ impl Overrides {
     }
 }
 
-impl From<&Record> for Overrides {
+impl From<&Record> for QueueOverrides {
     /// Reads the settings of a session. Invalid values are ignored.
     fn from(record: &Record) -> Self {
         let word = |name| record.extra.get(name).and_then(Value::as_str);
         let number = |name| record.extra.get(name).and_then(Value::as_f64);
         Self {
-            mode: word(MODE).and_then(Mode::parse),
+            mode: word(MODE).and_then(QueueMode::parse),
             // Float casts saturate, so the result is never negative.
-            debounce: number(DEBOUNCE).map(|ms| Duration::from_millis(ms as u64).min(LONGEST_DEBOUNCE)),
+            debounce: number(DEBOUNCE).map(|ms| Duration::from_millis(ms as u64).min(MAX_DEBOUNCE)),
             cap: number(CAP).map(|cap| cap as usize),
-            drop: word(DROP).and_then(Drop::parse),
+            drop: word(DROP).and_then(DropPolicy::parse),
         }
     }
 }
 
-impl fmt::Display for Overrides {
+impl fmt::Display for QueueOverrides {
     /// Formats the arguments of `/queue`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [
@@ -192,11 +197,11 @@ impl fmt::Display for Overrides {
     }
 }
 
-impl fmt::Display for Settings {
+impl fmt::Display for QueueSettings {
     /// Formats the arguments of `/queue`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mode, debounce, cap, drop } = *self;
-        Overrides { mode: Some(mode), debounce: Some(debounce), cap: Some(cap), drop: Some(drop) }.fmt(f)
+        QueueOverrides { mode: Some(mode), debounce: Some(debounce), cap: Some(cap), drop: Some(drop) }.fmt(f)
     }
 }
 
@@ -208,15 +213,15 @@ pub(super) mod tests {
     use super::*;
 
     /// Arbitrary settings.
-    pub(in crate::command) fn overrides() -> impl Strategy<Value = Overrides> {
-        let debounce = (0..=LONGEST_DEBOUNCE.as_millis() as u64).prop_map(Duration::from_millis);
+    pub(in crate::command) fn overrides() -> impl Strategy<Value = QueueOverrides> {
+        let debounce = (0..=MAX_DEBOUNCE.as_millis() as u64).prop_map(Duration::from_millis);
         let parts = (
-            option::of(select(Mode::ALL.to_vec())),
+            option::of(select(QueueMode::ALL.to_vec())),
             option::of(debounce),
             option::of(1..1_000_000_000_usize),
-            option::of(select(Drop::ALL.to_vec())),
+            option::of(select(DropPolicy::ALL.to_vec())),
         );
-        parts.prop_map(|(mode, debounce, cap, drop)| Overrides { mode, debounce, cap, drop })
+        parts.prop_map(|(mode, debounce, cap, drop)| QueueOverrides { mode, debounce, cap, drop })
     }
 
     fn record(mut fields: Value) -> Record {
@@ -227,65 +232,70 @@ pub(super) mod tests {
     #[test]
     fn a_mode_has_many_names() {
         for (mode, words) in [
-            (Mode::Steer, "steer steering queue queued STEER"),
-            (Mode::Followup, "followup followups follow-up follow-ups"),
-            (Mode::Collect, "collect coalesce Collect"),
-            (Mode::SteerBacklog, "steer-backlog steer+backlog steer_backlog"),
-            (Mode::Interrupt, "interrupt interrupts abort"),
+            (QueueMode::Steer, "steer steering queue queued STEER"),
+            (QueueMode::Followup, "followup followups follow-up follow-ups"),
+            (QueueMode::Collect, "collect coalesce Collect"),
+            (QueueMode::SteerBacklog, "steer-backlog steer+backlog steer_backlog"),
+            (QueueMode::Interrupt, "interrupt interrupts abort"),
         ] {
             for word in words.split(' ') {
-                assert_eq!(Mode::parse(word), Some(mode), "{word}");
+                assert_eq!(QueueMode::parse(word), Some(mode), "{word}");
             }
-            assert_eq!(Mode::parse(mode.name()), Some(mode));
+            assert_eq!(QueueMode::parse(mode.name()), Some(mode));
         }
-        assert_eq!(Mode::parse("bogus"), None);
+        assert_eq!(QueueMode::parse("bogus"), None);
     }
 
     #[test]
     fn a_drop_rule_has_two_names() {
         let words = ["old", "oldest", "new", "Newest", "summarize", "summary", "none"];
-        let rules = [Some(Drop::Old), Some(Drop::New), Some(Drop::Summarize)];
+        let rules = [Some(DropPolicy::Old), Some(DropPolicy::New), Some(DropPolicy::Summarize)];
         let expected: Vec<_> = rules.into_iter().flat_map(|rule| [rule, rule]).chain([None]).collect();
-        assert_eq!(words.map(Drop::parse).to_vec(), expected);
+        assert_eq!(words.map(DropPolicy::parse).to_vec(), expected);
     }
 
     #[test]
     fn the_nearest_voice_counts_for_each_setting_by_itself() {
-        let none = Overrides::default();
-        let inline = Overrides { mode: Some(Mode::Interrupt), ..none };
-        let session = Overrides { mode: Some(Mode::Collect), cap: Some(0), ..none };
-        let channel = Overrides { mode: Some(Mode::Followup), cap: Some(5), debounce: Some(Duration::MAX), ..none };
-        let config = Overrides { debounce: Some(Duration::ZERO), drop: Some(Drop::Old), ..none };
+        let none = QueueOverrides::default();
+        let inline = QueueOverrides { mode: Some(QueueMode::Interrupt), ..none };
+        let session = QueueOverrides { mode: Some(QueueMode::Collect), cap: Some(0), ..none };
+        let channel =
+            QueueOverrides { mode: Some(QueueMode::Followup), cap: Some(5), debounce: Some(Duration::MAX), ..none };
+        let config = QueueOverrides { debounce: Some(Duration::ZERO), drop: Some(DropPolicy::Old), ..none };
         assert_eq!(
             resolve(&inline, &session, &channel, &config),
-            Settings { mode: Mode::Interrupt, debounce: LONGEST_DEBOUNCE, cap: 1, drop: Drop::Old }
+            QueueSettings { mode: QueueMode::Interrupt, debounce: MAX_DEBOUNCE, cap: 1, drop: DropPolicy::Old }
         );
         assert_eq!(
             resolve(&none, &none, &none, &config),
-            Settings { mode: Mode::Steer, debounce: Duration::ZERO, cap: 20, drop: Drop::Old }
+            QueueSettings { mode: QueueMode::Steer, debounce: Duration::ZERO, cap: 20, drop: DropPolicy::Old }
         );
-        let standard =
-            Settings { mode: Mode::Steer, debounce: Duration::from_millis(500), cap: 20, drop: Drop::Summarize };
+        let standard = QueueSettings {
+            mode: QueueMode::Steer,
+            debounce: Duration::from_millis(500),
+            cap: 20,
+            drop: DropPolicy::Summarize,
+        };
         assert_eq!(resolve(&none, &none, &none, &none), standard);
     }
 
     #[test]
     fn a_record_is_read_as_openclaw_writes_it() {
-        let read = |fields| Overrides::from(&record(fields));
+        let read = |fields| QueueOverrides::from(&record(fields));
         assert_eq!(
             read(json!({"queueMode": "queue", "queueDebounceMs": 12.7, "queueCap": 2.9, "queueDrop": "oldest"})),
-            Overrides {
-                mode: Some(Mode::Steer),
+            QueueOverrides {
+                mode: Some(QueueMode::Steer),
                 debounce: Some(Duration::from_millis(12)),
                 cap: Some(2),
-                drop: Some(Drop::Old),
+                drop: Some(DropPolicy::Old),
             }
         );
         assert_eq!(
             read(json!({"queueMode": "bogus", "queueDebounceMs": -5, "queueCap": -1, "queueDrop": 7})),
-            Overrides { debounce: Some(Duration::ZERO), cap: Some(0), ..Overrides::default() }
+            QueueOverrides { debounce: Some(Duration::ZERO), cap: Some(0), ..QueueOverrides::default() }
         );
-        assert_eq!(read(json!({"queueMode": null, "queueCap": "3"})), Overrides::default());
+        assert_eq!(read(json!({"queueMode": null, "queueCap": "3"})), QueueOverrides::default());
     }
 
     proptest! {
@@ -293,7 +303,7 @@ pub(super) mod tests {
         fn what_a_record_keeps_is_what_was_asked_for(asked in overrides()) {
             let fields: serde_json::Map<_, _> =
                 asked.fields().into_iter().map(|(name, value)| (name.to_owned(), value.unwrap())).collect();
-            prop_assert_eq!(Overrides::from(&record(fields.into())), asked);
+            prop_assert_eq!(QueueOverrides::from(&record(fields.into())), asked);
         }
     }
 }

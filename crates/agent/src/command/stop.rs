@@ -2,23 +2,23 @@
 
 /// Form of a stop command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopForm {
     /// `/stop`: always a command.
     Slash,
     /// A bare word such as `stop`: a command only during an active run, else an ordinary message.
     Word,
 }
 
-const WORDS: [&str; 6] = ["stop", "esc", "abort", "wait", "exit", "interrupt"];
+const STOP_WORDS: [&str; 6] = ["stop", "esc", "abort", "wait", "exit", "interrupt"];
 
-impl Stop {
+impl StopForm {
     /// Parses a text that consists of a stop command only.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("/stop") {
             return Some(Self::Slash);
         }
-        WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)).then_some(Self::Word)
+        STOP_WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)).then_some(Self::Word)
     }
 }
 
@@ -44,13 +44,13 @@ mod tests {
     #[test]
     fn the_command_and_the_bare_words_are_told_apart() {
         for text in ["/stop", " /STOP\n"] {
-            assert_eq!(Stop::parse(text), Some(Stop::Slash), "{text:?}");
+            assert_eq!(StopForm::parse(text), Some(StopForm::Slash), "{text:?}");
         }
         for text in ["stop", "Esc", "ABORT", "wait", "\texit ", "interrupt"] {
-            assert_eq!(Stop::parse(text), Some(Stop::Word), "{text:?}");
+            assert_eq!(StopForm::parse(text), Some(StopForm::Word), "{text:?}");
         }
         for text in ["", "/stop it", "/stopp", "stop!", "wait a moment", "/wait", "halt"] {
-            assert_eq!(Stop::parse(text), None, "{text:?}");
+            assert_eq!(StopForm::parse(text), None, "{text:?}");
         }
     }
 

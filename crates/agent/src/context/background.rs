@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::notes::{EVENT, one_line};
-use crate::tool::Origin;
+use crate::tool::RunOrigin;
 
 /// Field of a record with the commands.
-const COMMANDS: &str = "backgroundCommands";
+const COMMANDS_FIELD: &str = "backgroundCommands";
 
 /// Prefix of the ids of commands that ran after an approval.
 pub(crate) const APPROVAL: &str = "approval";
 
 /// Maximum number of commands per session; those that ended first are dropped first.
-const MOST: usize = 64;
+const MAX_COMMANDS: usize = 64;
 
 /// Maximum characters of a command line that are stored.
-const LABEL: usize = 120;
+const MAX_LABEL_CHARS: usize = 120;
 
 /// Origin of a command: the run that reports its end has the same authority and route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +39,8 @@ pub struct CommandOrigin {
     authority: Authority,
 }
 
-impl From<&Origin> for CommandOrigin {
-    fn from(origin: &Origin) -> Self {
+impl From<&RunOrigin> for CommandOrigin {
+    fn from(origin: &RunOrigin) -> Self {
         Self {
             principal: origin.principal.clone(),
             route: origin.route.clone(),
@@ -50,7 +50,7 @@ impl From<&Origin> for CommandOrigin {
     }
 }
 
-impl From<CommandOrigin> for Origin {
+impl From<CommandOrigin> for RunOrigin {
     fn from(origin: CommandOrigin) -> Self {
         let CommandOrigin { principal, route, cwd, authority } = origin;
         Self { principal, route, cwd, authority }
@@ -58,7 +58,7 @@ impl From<CommandOrigin> for Origin {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Command {
+struct StoredCommand {
     id: String,
     command: String,
     origin: CommandOrigin,
@@ -69,7 +69,7 @@ struct Command {
 
 /// A change to a session's background commands.
 #[derive(Debug, Clone)]
-pub(crate) enum Change {
+pub(crate) enum CommandChange {
     /// Adds a command that was started, or has ended already if there is a report, which then replaces its entry.
     Add { id: String, command: String, origin: CommandOrigin, report: Option<String> },
     /// Sets the report of a command. No change if it has one.
@@ -80,20 +80,20 @@ pub(crate) enum Change {
     Interrupt,
 }
 
-impl Change {
+impl CommandChange {
     /// Returns the changed record; `None` if nothing changes.
     pub(crate) fn apply(&self, record: &Record) -> Option<Record> {
         let before = read(record);
         let mut commands = before.clone();
         match self {
             Self::Add { id, command, origin, report } => {
-                let command = one_line(command).chars().take(LABEL).collect();
+                let command = one_line(command).chars().take(MAX_LABEL_CHARS).collect();
                 let (id, origin, report) = (id.clone(), origin.clone(), report.as_deref().map(one_line));
                 if report.is_some() {
                     commands.retain(|known| known.id != id || known.report.is_some());
                 }
-                commands.push(Command { id, command, origin, report });
-                if commands.len() > MOST {
+                commands.push(StoredCommand { id, command, origin, report });
+                if commands.len() > MAX_COMMANDS {
                     let oldest = commands.iter().position(|command| command.report.is_some());
                     commands.remove(oldest.unwrap_or(0));
                 }
@@ -113,7 +113,7 @@ impl Change {
             }
             Self::Interrupt => {
                 for command in commands.iter_mut().filter(|command| command.report.is_none()) {
-                    let Command { id, command: line, .. } = &*command;
+                    let StoredCommand { id, command: line, .. } = &*command;
                     let report = format!(
                         "Command was interrupted, because the gateway stopped while it ran (session {id}): {line}"
                     );
@@ -129,26 +129,26 @@ impl Change {
     }
 }
 
-fn read(record: &Record) -> Vec<Command> {
-    let commands = record.extra.get(COMMANDS).and_then(Value::as_array).into_iter().flatten();
+fn read(record: &Record) -> Vec<StoredCommand> {
+    let commands = record.extra.get(COMMANDS_FIELD).and_then(Value::as_array).into_iter().flatten();
     // Entries in the format of a later version are ignored.
-    commands.filter_map(|command| Command::deserialize(command).ok()).collect()
+    commands.filter_map(|command| StoredCommand::deserialize(command).ok()).collect()
 }
 
-fn write(record: &mut Record, commands: &[Command]) {
+fn write(record: &mut Record, commands: &[StoredCommand]) {
     match serde_json::to_value(commands) {
-        Ok(value) if !commands.is_empty() => drop(record.extra.insert(COMMANDS.to_owned(), value)),
-        Ok(_) | Err(_) => drop(record.extra.shift_remove(COMMANDS)),
+        Ok(value) if !commands.is_empty() => drop(record.extra.insert(COMMANDS_FIELD.to_owned(), value)),
+        Ok(_) | Err(_) => drop(record.extra.shift_remove(COMMANDS_FIELD)),
     }
 }
 
 /// True if a session has background commands.
-pub(crate) fn are_known(record: &Record) -> bool {
+pub(crate) fn has_commands(record: &Record) -> bool {
     !read(record).is_empty()
 }
 
 /// Returns the reports for one run: the origin of the commands and their ids.
-pub(crate) fn due(record: &Record) -> Option<(CommandOrigin, Vec<String>)> {
+pub(crate) fn pending_reports(record: &Record) -> Option<(CommandOrigin, Vec<String>)> {
     let ended: Vec<_> = read(record).into_iter().filter(|command| command.report.is_some()).collect();
     let origin = ended.first()?.origin.clone();
     let ids = ended.iter().filter(|command| command.origin == origin).map(|command| command.id.clone()).collect();
@@ -156,7 +156,7 @@ pub(crate) fn due(record: &Record) -> Option<(CommandOrigin, Vec<String>)> {
 }
 
 /// Removes reports from a record: those of one origin, or all.
-pub(crate) fn take(record: &mut Record, of: Option<&CommandOrigin>) -> Vec<String> {
+pub(crate) fn take_reports(record: &mut Record, of: Option<&CommandOrigin>) -> Vec<String> {
     let (taken, left): (Vec<_>, Vec<_>) = read(record)
         .into_iter()
         .partition(|command| command.report.is_some() && of.is_none_or(|origin| *origin == command.origin));
@@ -175,18 +175,18 @@ mod tests {
 
     fn origin(to: &str) -> CommandOrigin {
         let route = Route::new(Some("telegram"), Some(to), None, None);
-        CommandOrigin::from(&Origin { principal: "owner".to_owned(), route, ..Origin::default() })
+        CommandOrigin::from(&RunOrigin { principal: "owner".to_owned(), route, ..RunOrigin::default() })
     }
 
-    fn add(id: &str, to: &str) -> Change {
-        Change::Add { id: id.to_owned(), command: format!("make {id}"), origin: origin(to), report: None }
+    fn add(id: &str, to: &str) -> CommandChange {
+        CommandChange::Add { id: id.to_owned(), command: format!("make {id}"), origin: origin(to), report: None }
     }
 
-    fn report(id: &str) -> Change {
-        Change::Report { id: id.to_owned(), report: format!("{id} is done") }
+    fn report(id: &str) -> CommandChange {
+        CommandChange::Report { id: id.to_owned(), report: format!("{id} is done") }
     }
 
-    fn changed(changes: &[Change]) -> Record {
+    fn changed(changes: &[CommandChange]) -> Record {
         let record = Record::new(SessionId::parse("s").unwrap(), 0);
         changes.iter().fold(record, |record, change| change.apply(&record).unwrap_or(record))
     }
@@ -195,51 +195,55 @@ mod tests {
     fn commands_that_ended_together_are_reported_together() {
         let mut record =
             changed(&[add("a", "1"), add("b", "1"), add("c", "2"), add("d", "1"), report("b"), report("a")]);
-        assert_eq!(due(&record), Some((origin("1"), vec!["a".to_owned(), "b".to_owned()])));
-        let told = take(&mut record, Some(&origin("1")));
+        assert_eq!(pending_reports(&record), Some((origin("1"), vec!["a".to_owned(), "b".to_owned()])));
+        let told = take_reports(&mut record, Some(&origin("1")));
         assert_eq!(told, ["System event: a is done", "System event: b is done"]);
-        assert_eq!((due(&record), are_known(&record)), (None, true));
+        assert_eq!((pending_reports(&record), has_commands(&record)), (None, true));
         record = report("c").apply(&record).unwrap();
-        assert_eq!(take(&mut record, Some(&origin("1"))), Vec::<String>::new());
-        assert_eq!(take(&mut record, None), ["System event: c is done"]);
+        assert_eq!(take_reports(&mut record, Some(&origin("1"))), Vec::<String>::new());
+        assert_eq!(take_reports(&mut record, None), ["System event: c is done"]);
     }
 
     #[test]
     fn a_report_takes_the_place_of_the_command_that_it_is_about() {
-        let Change::Add { id, command, origin, .. } = add("a", "1") else { unreachable!() };
-        let report = Change::Add { id, command, origin, report: Some("a is done".to_owned()) };
+        let CommandChange::Add { id, command, origin, .. } = add("a", "1") else { unreachable!() };
+        let report = CommandChange::Add { id, command, origin, report: Some("a is done".to_owned()) };
         for changes in [vec![report.clone()], vec![add("a", "1"), report]] {
             let mut record = changed(&changes);
-            assert_eq!(take(&mut record, None), ["System event: a is done"]);
-            assert!(!are_known(&record));
+            assert_eq!(take_reports(&mut record, None), ["System event: a is done"]);
+            assert!(!has_commands(&record));
         }
     }
 
     #[test]
     fn an_end_that_was_read_is_not_reported() {
-        let record = changed(&[add("a", "1"), Change::Remove("a".to_owned())]);
-        assert_eq!(record.extra.get(COMMANDS), None);
+        let record = changed(&[add("a", "1"), CommandChange::Remove("a".to_owned())]);
+        assert_eq!(record.extra.get(COMMANDS_FIELD), None);
         assert_eq!(report("a").apply(&record), None);
         let record = changed(&[add("a", "1"), report("a")]);
         assert_eq!(report("a").apply(&record), None, "the first end counts");
-        assert_eq!(due(&changed(&[add("a", "1"), report("a"), Change::Remove("a".to_owned())])), None);
+        assert_eq!(
+            pending_reports(&changed(&[add("a", "1"), report("a"), CommandChange::Remove("a".to_owned())])),
+            None
+        );
     }
 
     #[test]
     fn what_ran_when_the_process_ended_was_interrupted() {
-        let mut record = changed(&[add("a", "1"), add("b", "1"), report("b"), Change::Interrupt]);
-        let told = take(&mut record, None);
+        let mut record = changed(&[add("a", "1"), add("b", "1"), report("b"), CommandChange::Interrupt]);
+        let told = take_reports(&mut record, None);
         let interrupted =
             "System event: Command was interrupted, because the gateway stopped while it ran (session a): make a";
         assert_eq!(told, [interrupted, "System event: b is done"]);
-        assert_eq!(Change::Interrupt.apply(&record), None);
+        assert_eq!(CommandChange::Interrupt.apply(&record), None);
     }
 
     #[test]
     fn a_record_does_not_grow_without_end() {
-        let many: Vec<_> = (0..MOST + 9).flat_map(|n| [add(&n.to_string(), "1"), report(&n.to_string())]).collect();
+        let many: Vec<_> =
+            (0..MAX_COMMANDS + 9).flat_map(|n| [add(&n.to_string(), "1"), report(&n.to_string())]).collect();
         let mut record = changed(&many);
-        let told = take(&mut record, None);
-        assert_eq!((told.len(), told[0].as_str()), (MOST, "System event: 9 is done"));
+        let told = take_reports(&mut record, None);
+        assert_eq!((told.len(), told[0].as_str()), (MAX_COMMANDS, "System event: 9 is done"));
     }
 }

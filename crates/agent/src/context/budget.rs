@@ -3,60 +3,60 @@
 
 use std::sync::{Arc, OnceLock};
 
-use homard_model::{Error, ErrorKind, Spec, tokens};
+use homard_model::{Error, ErrorKind, ModelSpec, tokens};
 use homard_proto::message::Message;
 
 /// Minimum context window for an agent, in tokens.
-pub(crate) const LEAST: u64 = 16_000;
+pub(crate) const MIN_WINDOW: u64 = 16_000;
 
 /// Context window below which an agent loses context quickly and gets a lean prompt.
-pub(crate) const TIGHT: u64 = 32_000;
+pub(crate) const SMALL_WINDOW: u64 = 32_000;
 
 /// Whether a model's context window is large enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Window {
+pub(crate) enum WindowFit {
     /// Large enough, or unknown.
     Fine,
     /// Small, but usable.
-    Tight,
+    Small,
     /// Too small.
     TooSmall,
 }
 
-impl Window {
+impl WindowFit {
     /// Classifies a model's context window.
-    pub(crate) fn of(spec: &Spec) -> Self {
+    pub(crate) fn of(spec: &ModelSpec) -> Self {
         match spec.context_window {
             0 => Self::Fine,
-            window if window < LEAST => Self::TooSmall,
-            window if window < TIGHT => Self::Tight,
+            window if window < MIN_WINDOW => Self::TooSmall,
+            window if window < SMALL_WINDOW => Self::Small,
             _ => Self::Fine,
         }
     }
 }
 
 /// Error for a model whose context window is too small for an agent.
-pub(crate) fn too_small(spec: &Spec) -> Error {
-    let Spec { provider, model, context_window, .. } = spec;
+pub(crate) fn too_small(spec: &ModelSpec) -> Error {
+    let ModelSpec { provider, model, context_window, .. } = spec;
     Error::new(
         ErrorKind::Rejected,
         format!(
-            "{provider}/{model} has a context of {context_window} tokens, and an agent needs {LEAST}; choose another model, \
-             or set its contextWindow in models.providers.{provider} if that is wrong"
+            "{provider}/{model} has a context window of {context_window} tokens, but an agent needs {MIN_WINDOW}; choose \
+             another model, or correct its contextWindow in models.providers.{provider} if that is wrong"
         ),
     )
 }
 
 /// Returns the error for a request that cannot fit; `None` if it may.
-pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Error> {
-    let weight = weigh(spec, overhead, said);
+pub(crate) fn overflow(spec: &ModelSpec, overhead: u64, said: MeasuredHistory<'_>) -> Option<Error> {
+    let weight = measure(spec, overhead, said);
     let window = spec.context_window;
     // An estimate may be too high, a provider's count is not: a request that might fit is not rejected.
     let least = weight.counted + weight.estimated * 3 / 4;
     (window > 0 && least > window).then(|| {
         let text = format!(
-            "the conversation has about {} tokens, and {}/{} can read {window}; begin anew with /new, or choose a model \
-             that can read more",
+            "the conversation has about {} tokens, but {}/{} has a context window of {window}; start a new session \
+             with /new, or choose a model with a larger context window",
             weight.tokens(),
             spec.provider,
             spec.model
@@ -67,21 +67,21 @@ pub(crate) fn overflow(spec: &Spec, overhead: u64, said: Said<'_>) -> Option<Err
 
 /// A history, and what is known about its size.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct MeasuredHistory<'a> {
     /// The messages.
     pub(crate) messages: &'a [Arc<Message>],
     /// Cached token estimate of each message. Messages beyond the end of this slice are estimated each time.
-    pub(crate) weights: &'a [OnceLock<u64>],
+    pub(crate) estimates: &'a [OnceLock<u64>],
     /// Number of messages older than the last compaction.
-    pub(crate) old: usize,
+    pub(crate) kept: usize,
     /// Tokens of these, including overhead, as recorded by the compaction.
-    pub(crate) known: Option<u64>,
+    pub(crate) kept_tokens: Option<u64>,
 }
 
-impl Said<'_> {
+impl MeasuredHistory<'_> {
     /// Returns the estimated tokens of the messages from this index on.
-    fn weight(&self, from: usize) -> u64 {
-        let weight = |(at, message): (usize, &Arc<Message>)| match self.weights.get(at) {
+    fn estimate(&self, from: usize) -> u64 {
+        let weight = |(at, message): (usize, &Arc<Message>)| match self.estimates.get(at) {
             Some(weight) => *weight.get_or_init(|| tokens::of_message(message)),
             None => tokens::of_message(message),
         };
@@ -92,14 +92,14 @@ impl Said<'_> {
 /// Size of a request in tokens. The single measure: it decides when to compact, and it is shown wherever the size of
 /// the context is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Weight {
+pub(crate) struct RequestSize {
     /// Tokens that the provider reported up to its last answer.
     pub(crate) counted: u64,
     /// Estimated tokens of the rest, or of everything.
     pub(crate) estimated: u64,
 }
 
-impl Weight {
+impl RequestSize {
     /// Returns the total.
     pub(crate) fn tokens(self) -> u64 {
         self.counted + self.estimated
@@ -108,8 +108,8 @@ impl Weight {
 
 /// Measures a request: the usage that this model reported with its last answer, plus an estimate of the rest. Usage
 /// reported before a compaction no longer applies. `overhead` is the size of system prompt and tools.
-pub(crate) fn weigh(spec: &Spec, overhead: u64, said: Said<'_>) -> Weight {
-    let Said { messages, old, known, .. } = said;
+pub(crate) fn measure(spec: &ModelSpec, overhead: u64, said: MeasuredHistory<'_>) -> RequestSize {
+    let MeasuredHistory { messages, kept: old, kept_tokens: known, .. } = said;
     let counted = |message: &Arc<Message>| match &**message {
         Message::Assistant(said) if spec.wrote(said) => {
             let usage = &said.usage;
@@ -120,9 +120,9 @@ pub(crate) fn weigh(spec: &Spec, overhead: u64, said: Said<'_>) -> Weight {
     let fresh = messages.iter().enumerate().skip(old).rev();
     let last = fresh.into_iter().find_map(|(at, message)| Some((at, counted(message)?)));
     match (last, known) {
-        (Some((at, counted)), _) => Weight { counted, estimated: said.weight(at + 1) },
-        (None, Some(known)) => Weight { counted: 0, estimated: known + said.weight(old) },
-        (None, None) => Weight { counted: 0, estimated: overhead + said.weight(0) },
+        (Some((at, counted)), _) => RequestSize { counted, estimated: said.estimate(at + 1) },
+        (None, Some(known)) => RequestSize { counted: 0, estimated: known + said.estimate(old) },
+        (None, None) => RequestSize { counted: 0, estimated: overhead + said.estimate(0) },
     }
 }
 
@@ -133,8 +133,14 @@ mod tests {
 
     use super::*;
 
-    fn spec(context_window: u64) -> Spec {
-        Spec { provider: "p".to_owned(), model: "m".to_owned(), api: "a".to_owned(), context_window, ..Spec::default() }
+    fn spec(context_window: u64) -> ModelSpec {
+        ModelSpec {
+            provider: "p".to_owned(),
+            model: "m".to_owned(),
+            api: "a".to_owned(),
+            context_window,
+            ..ModelSpec::default()
+        }
     }
 
     fn said(model: &str, input: u64) -> Arc<Message> {
@@ -148,17 +154,17 @@ mod tests {
         Arc::new(Message::User(User::text(text, 0)))
     }
 
-    fn fresh(messages: &[Arc<Message>]) -> Said<'_> {
-        Said { messages, weights: &[], old: 0, known: None }
+    fn fresh(messages: &[Arc<Message>]) -> MeasuredHistory<'_> {
+        MeasuredHistory { messages, estimates: &[], kept: 0, kept_tokens: None }
     }
 
     #[test]
     fn a_window_below_the_least_is_refused_and_a_small_one_is_told() {
-        let judged = [0, 12_000, 16_000, 20_000, 32_000, 200_000].map(|window| Window::of(&spec(window)));
-        use Window::{Fine, Tight, TooSmall};
-        assert_eq!(judged, [Fine, TooSmall, Tight, Tight, Fine, Fine]);
-        let text = "p/m has a context of 12000 tokens, and an agent needs 16000; choose another model, or set its \
-                    contextWindow in models.providers.p if that is wrong";
+        let judged = [0, 12_000, 16_000, 20_000, 32_000, 200_000].map(|window| WindowFit::of(&spec(window)));
+        use WindowFit::{Fine, Small, TooSmall};
+        assert_eq!(judged, [Fine, TooSmall, Small, Small, Fine, Fine]);
+        let text = "p/m has a context window of 12000 tokens, but an agent needs 16000; choose another model, or \
+                    correct its contextWindow in models.providers.p if that is wrong";
         assert_eq!(too_small(&spec(12_000)).message, text);
     }
 
@@ -166,10 +172,10 @@ mod tests {
     fn what_the_same_model_counted_is_believed() {
         let hi = asked("hi");
         let rest = tokens::of_message(&hi);
-        let weight = |messages: Vec<_>| weigh(&spec(0), 0, fresh(&messages));
+        let weight = |messages: Vec<_>| measure(&spec(0), 0, fresh(&messages));
         assert_eq!(
             weight(vec![asked(&"x".repeat(9_999)), said("m", 100), hi.clone()]),
-            Weight { counted: 115, estimated: rest }
+            RequestSize { counted: 115, estimated: rest }
         );
         // Another model has another tokenizer.
         let all = vec![hi.clone(), said("other", 100), hi];
@@ -177,10 +183,10 @@ mod tests {
         assert!(weight(all).estimated >= 2 * rest);
         // Pitfall 80: usage reported before a compaction no longer applies.
         let kept = [said("m", 90_000), asked("hi")];
-        let old = |known| weigh(&spec(0), 7, Said { old: 1, known, ..fresh(&kept) });
-        assert_eq!(old(None), Weight { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) });
+        let old = |known| measure(&spec(0), 7, MeasuredHistory { kept: 1, kept_tokens: known, ..fresh(&kept) });
+        assert_eq!(old(None), RequestSize { counted: 0, estimated: 7 + rest + tokens::of_message(&kept[0]) });
         // The size recorded by the compaction does.
-        assert_eq!(old(Some(400)), Weight { counted: 0, estimated: 400 + rest });
+        assert_eq!(old(Some(400)), RequestSize { counted: 0, estimated: 400 + rest });
     }
 
     #[test]
@@ -190,8 +196,9 @@ mod tests {
         assert_eq!(overflow(&spec(0), 0, fresh(&said)), None);
         let error = overflow(&spec(20_000), 0, fresh(&said)).unwrap();
         assert_eq!(error.kind, ErrorKind::Overflow);
-        assert!(
-            error.message.ends_with("p/m can read 20000; begin anew with /new, or choose a model that can read more")
-        );
+        assert!(error.message.ends_with(
+            "p/m has a context window of 20000; start a new session \
+                 with /new, or choose a model with a larger context window"
+        ));
     }
 }

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Placeholder result of a client tool call, until the result arrives.
-const PENDING: &str = "The call was handed to the client, which makes it. Its result comes with the next message.";
+const PENDING: &str = "The call was passed to the client, which runs it. Its result arrives with the next message.";
 
 /// Field of a message with the results.
-const RESULTS: &str = "clientResults";
+const RESULTS_FIELD: &str = "clientResults";
 
 /// Result of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,19 +30,19 @@ pub struct ClientResult {
 
 /// Results of a message, and its own text.
 #[derive(Debug, Serialize, Deserialize)]
-struct Results {
+struct AttachedResults {
     results: Vec<ClientResult>,
     text: String,
 }
 
 /// Returns text and details of the placeholder result.
-pub(crate) fn pending(tool: &str) -> (&'static str, Value) {
+pub(crate) fn placeholder(tool: &str) -> (&'static str, Value) {
     (PENDING, json!({"status": "pending", "tool": tool}))
 }
 
 /// Builds the placeholder result for a transcript.
-pub fn pending_result(id: &str, tool: &str, timestamp: u64) -> ToolResult {
-    let (text, details) = pending(tool);
+pub fn placeholder_result(id: &str, tool: &str, timestamp: u64) -> ToolResult {
+    let (text, details) = placeholder(tool);
     ToolResult {
         tool_call_id: id.to_owned(),
         tool_name: tool.to_owned(),
@@ -57,14 +57,14 @@ pub fn pending_result(id: &str, tool: &str, timestamp: u64) -> ToolResult {
 /// Adds results to a message; `text` is the message's own text.
 pub fn attach(message: &mut User, results: Vec<ClientResult>, text: String) {
     if !results.is_empty() {
-        message.extra.insert(RESULTS.to_owned(), json!(Results { results, text }));
+        message.extra.insert(RESULTS_FIELD.to_owned(), json!(AttachedResults { results, text }));
     }
 }
 
 /// Moves every result to its call, as sent to a model. Messages that contain nothing else are removed.
-pub(crate) fn placed(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+pub(crate) fn place_results(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     let has_results =
-        |message: &Arc<Message>| matches!(&**message, Message::User(user) if user.extra.contains_key(RESULTS));
+        |message: &Arc<Message>| matches!(&**message, Message::User(user) if user.extra.contains_key(RESULTS_FIELD));
     if !messages.iter().any(has_results) {
         return messages;
     }
@@ -75,22 +75,22 @@ pub(crate) fn placed(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
             continue;
         };
         let before = given.results.len();
-        given.results.retain(|result| !answer(&mut placed, result));
+        given.results.retain(|result| !replace_placeholder(&mut placed, result));
         let is_answer = given.results.len() < before;
-        if let Some(rest) = rest(user, given).filter(|rest| !is_answer || says_something(rest)) {
+        if let Some(rest) = without_results(user, given).filter(|rest| !is_answer || has_other_content(rest)) {
             placed.push(Arc::new(Message::User(rest)));
         }
     }
     placed
 }
 
-fn results_of(message: &Message) -> Option<(&User, Results)> {
+fn results_of(message: &Message) -> Option<(&User, AttachedResults)> {
     let Message::User(user) = message else { return None };
-    Some((user, Results::deserialize(user.extra.get(RESULTS)?).ok()?))
+    Some((user, AttachedResults::deserialize(user.extra.get(RESULTS_FIELD)?).ok()?))
 }
 
 /// Replaces the placeholder result of a call. Returns true if there was one.
-fn answer(placed: &mut [Arc<Message>], result: &ClientResult) -> bool {
+fn replace_placeholder(placed: &mut [Arc<Message>], result: &ClientResult) -> bool {
     let is_open = |open: &ToolResult| {
         let status = open.details.as_ref().and_then(|details| details.get("status"));
         open.tool_call_id.trim() == result.tool_call_id.trim() && status == Some(&json!("pending"))
@@ -108,7 +108,7 @@ fn answer(placed: &mut [Arc<Message>], result: &ClientResult) -> bool {
 }
 
 /// Returns the message without the results that were placed.
-fn rest(user: &User, left: Results) -> Option<User> {
+fn without_results(user: &User, left: AttachedResults) -> Option<User> {
     let texts = left.results.into_iter().map(|result| result.told).chain([left.text]);
     let text = texts.filter(|text| !text.trim().is_empty()).collect::<Vec<_>>().join("\n\n");
     let mut rest = user.clone();
@@ -119,7 +119,7 @@ fn rest(user: &User, left: Results) -> Option<User> {
 }
 
 /// True if a message contains more than results: text, pictures or notes.
-fn says_something(rest: &User) -> bool {
+fn has_other_content(rest: &User) -> bool {
     let is_empty = matches!(&rest.content, Content::Blocks(blocks) if blocks.is_empty());
     !is_empty || rest.extra.contains_key(super::notes::NOTES)
 }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn open(id: &str) -> Arc<Message> {
-        Arc::new(Message::ToolResult(pending_result(id, "weather", 1)))
+        Arc::new(Message::ToolResult(placeholder_result(id, "weather", 1)))
     }
 
     fn with_results(ids: &[&str], text: &str) -> Arc<Message> {
@@ -160,7 +160,7 @@ mod tests {
             }
             Message::Other(_) => "other".to_owned(),
         };
-        placed(messages).iter().map(line).collect()
+        place_results(messages).iter().map(line).collect()
     }
 
     #[test]

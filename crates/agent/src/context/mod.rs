@@ -4,42 +4,42 @@
 //! `prompt` render them; `history`, `zone` and `notes` transform the history, `client_results` moves results of client
 //! tools to their calls; `budget` checks that everything fits.
 
+pub(crate) mod attachments;
 pub(crate) mod background;
-pub(crate) mod brief;
-pub(crate) mod bring;
 pub(crate) mod budget;
 pub mod client_results;
+pub(crate) mod compact_tools;
+pub(crate) mod gather;
 pub(crate) mod history;
-pub(crate) mod lean;
 pub(crate) mod notes;
 pub(crate) mod prompt;
+pub mod prompt_config;
+pub(crate) mod prompt_input;
 pub(crate) mod report;
-pub(crate) mod scene;
-pub mod setting;
 pub mod shortening;
 pub(crate) mod strict;
-pub(crate) mod zone;
+pub(crate) mod timestamps;
 
 use std::sync::Arc;
 
 use homard_proto::{SessionKey, message::Message};
-use homard_store::repair::{self, Policy};
+use homard_store::repair::{self, ProviderPolicy};
 
-use crate::{hub::Rules, profile::Profile};
+use crate::{hub::HubRules, profile::Profile};
 
 /// Builds the messages of a request. Equal entries always give equal bytes, so that the provider's prompt cache matches
 /// the beginning.
 pub(crate) fn conversation(
     history: &[Arc<Message>],
-    policy: &Policy,
-    (profile, rules, key): (&Profile, &Rules, &SessionKey),
+    policy: &ProviderPolicy,
+    (profile, rules, key): (&Profile, &HubRules, &SessionKey),
 ) -> Vec<Arc<Message>> {
-    let mut messages = client_results::placed(history.to_vec());
-    if let Some(zone) = &profile.setting.zone {
-        messages = zone::with_times(messages, zone);
+    let mut messages = client_results::place_results(history.to_vec());
+    if let Some(zone) = &profile.prompt.zone {
+        messages = timestamps::with_times(messages, zone);
     }
     // Before the repair, which may merge messages: each has its own time and notes.
-    messages = repair::for_model(&notes::spelled_out(messages), policy);
+    messages = repair::for_model(&notes::insert_notes(messages), policy);
     if let Some(most) = history::limit(&rules.history, key) {
         messages = history::last_turns(messages, most);
     }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Field of a record with pending events.
-const EVENTS: &str = "systemEvents";
+const EVENTS_FIELD: &str = "systemEvents";
 
 /// Fields of an event without the owner's full authority.
 const TEXT: &str = "text";
@@ -25,14 +25,14 @@ const AUTHORITY: &str = "authority";
 pub(super) const NOTES: &str = "notes";
 
 /// Maximum number of pending events; the oldest are dropped first.
-const MOST: usize = 20;
+const MAX_EVENTS: usize = 20;
 
 /// Maximum characters of an event.
-const LONGEST: usize = 2_000;
+const MAX_EVENT_CHARS: usize = 2_000;
 
 /// Note after a stopped run.
-const STOPPED: &str = "The run before this message was stopped before it was done. \
-                       Check what is there before you build on it.";
+const STOPPED_NOTE: &str = "The run before this message was stopped before it finished. \
+                       Check the current state before you continue its work.";
 
 /// Prefix of a system event in the notes of a message.
 pub(super) const EVENT: &str = "System event: ";
@@ -48,43 +48,43 @@ fn text(event: &Value) -> Option<&str> {
 
 /// Returns the lowest authority among the pending events.
 pub(crate) fn authority(record: &Record) -> Authority {
-    let events = record.extra.get(EVENTS).and_then(Value::as_array).into_iter().flatten();
+    let events = record.extra.get(EVENTS_FIELD).and_then(Value::as_array).into_iter().flatten();
     let of = |event: &Value| event.get(AUTHORITY).map(|by| Authority::deserialize(by).unwrap_or(Authority::Limited));
     events.filter_map(of).min().unwrap_or_default()
 }
 
 /// Returns a record with one more event.
-pub(crate) fn remember(record: &Record, text: &str, by: Authority) -> Record {
+pub(crate) fn add_event(record: &Record, text: &str, by: Authority) -> Record {
     let mut record = record.clone();
-    let mut events = match record.extra.shift_remove(EVENTS) {
+    let mut events = match record.extra.shift_remove(EVENTS_FIELD) {
         Some(Value::Array(events)) => events,
         Some(_) | None => Vec::new(),
     };
     events.push(event(one_line(text), by));
-    events.drain(..events.len().saturating_sub(MOST));
-    record.extra.insert(EVENTS.to_owned(), events.into());
+    events.drain(..events.len().saturating_sub(MAX_EVENTS));
+    record.extra.insert(EVENTS_FIELD.to_owned(), events.into());
     record
 }
 
 /// True if there are pending events.
-pub(crate) fn are_waiting(record: &Record) -> bool {
-    record.extra.get(EVENTS).and_then(Value::as_array).is_some_and(|events| !events.is_empty())
+pub(crate) fn has_pending_events(record: &Record) -> bool {
+    record.extra.get(EVENTS_FIELD).and_then(Value::as_array).is_some_and(|events| !events.is_empty())
 }
 
 /// Normalizes an event: one line, limited length, and no brackets, which distinguish it from what people write.
 pub(super) fn one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    words.replace('[', "(").replace(']', ")").chars().take(LONGEST).collect()
+    words.replace('[', "(").replace(']', ")").chars().take(MAX_EVENT_CHARS).collect()
 }
 
 /// Removes the notes for the next run from a record.
 pub(crate) fn take(record: &mut Record) -> Vec<String> {
     let stopped = record.aborted_last_run == Some(true);
-    let mut notes: Vec<_> = stopped.then(|| STOPPED.to_owned()).into_iter().collect();
+    let mut notes: Vec<_> = stopped.then(|| STOPPED_NOTE.to_owned()).into_iter().collect();
     if stopped {
         record.aborted_last_run = Some(false);
     }
-    if let Some(Value::Array(events)) = record.extra.shift_remove(EVENTS) {
+    if let Some(Value::Array(events)) = record.extra.shift_remove(EVENTS_FIELD) {
         notes.extend(events.iter().filter_map(text).map(|event| format!("{EVENT}{event}")));
     }
     notes
@@ -110,7 +110,7 @@ pub(crate) fn attach(message: &mut User, notes: &[String]) {
 }
 
 /// Inserts the notes into the messages, as sent to a model.
-pub fn spelled_out(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+pub fn insert_notes(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     messages.into_iter().map(|message| with_notes(&message).map_or(message, Arc::new)).collect()
 }
 
@@ -142,17 +142,17 @@ mod tests {
     fn what_happened_is_told_once_and_beside_the_words() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         record.aborted_last_run = Some(true);
-        let mut record = remember(&remember(&record, " rain ", Authority::Full), "sun", Authority::Limited);
-        assert_eq!(record.extra[EVENTS], json!(["rain", {"text": "sun", "authority": "limited"}]));
+        let mut record = add_event(&add_event(&record, " rain ", Authority::Full), "sun", Authority::Limited);
+        assert_eq!(record.extra[EVENTS_FIELD], json!(["rain", {"text": "sun", "authority": "limited"}]));
         assert_eq!(authority(&record), Authority::Limited);
         let notes = take(&mut record);
         assert_eq!(authority(&record), Authority::Full);
-        assert_eq!(notes, [STOPPED, "System event: rain", "System event: sun"]);
+        assert_eq!(notes, [STOPPED_NOTE, "System event: rain", "System event: sun"]);
         assert_eq!((take(&mut record), record.aborted_last_run), (Vec::new(), Some(false)));
         let mut user = User::text("hello", 1);
         attach(&mut user, &notes[1..]);
         assert_eq!(user.content.text(), "hello");
-        let read = spelled_out(vec![Arc::new(Message::User(user))]);
+        let read = insert_notes(vec![Arc::new(Message::User(user))]);
         let Message::User(read) = &*read[0] else { panic!("{read:?}") };
         assert_eq!(read.content.text(), "[System event: rain]\n[System event: sun]\n\nhello");
     }
@@ -161,9 +161,9 @@ mod tests {
     fn the_oldest_of_too_many_events_go() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         for number in 0..30 {
-            record = remember(&record, &number.to_string(), Authority::Full);
+            record = add_event(&record, &number.to_string(), Authority::Full);
         }
         let notes = take(&mut record);
-        assert_eq!((notes.len(), notes[0].as_str()), (MOST, "System event: 10"));
+        assert_eq!((notes.len(), notes[0].as_str()), (MAX_EVENTS, "System event: 10"));
     }
 }

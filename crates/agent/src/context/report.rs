@@ -2,29 +2,29 @@
 //!
 //! Sizes are in characters. Fields that OpenClaw does not have are at the end; OpenClaw's own reports can be read, too.
 
-mod words;
+mod format;
 
 use std::collections::BTreeMap;
 
 use homard_model::{ToolSpec, tokens};
 use homard_proto::{SessionId, SessionKey};
-use homard_store::timeline::Shortened;
-use homard_workspace::Body;
+use homard_store::timeline::PromptCuts;
+use homard_workspace::PageBody;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    prompt::{PROJECT_CONTEXT, Prompt, SKILLS, TOOLING, pages, skills},
-    scene::Scene,
+    prompt::{PROJECT_CONTEXT, SKILLS, SystemPrompt, TOOLING, files, skills},
+    prompt_input::PromptContext,
     shortening,
 };
 
-pub(crate) use words::words;
+pub(crate) use format::format_report;
 
 /// Parts of a prompt and their sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Report {
+pub(crate) struct ContextReport {
     /// `run` for a prompt that was sent, `estimate` for one that would be.
     pub(crate) source: String,
     /// Milliseconds since the epoch.
@@ -42,33 +42,33 @@ pub(crate) struct Report {
     /// Maximum characters of a file.
     pub(crate) bootstrap_max_chars: usize,
     /// Sandbox of the tools.
-    pub(crate) sandbox: Confined,
+    pub(crate) sandbox: SandboxReport,
     /// Size of the prompt.
-    pub(crate) system_prompt: Sums,
+    pub(crate) system_prompt: PromptSizes,
     /// Files in the prompt.
-    pub(crate) injected_workspace_files: Vec<File>,
+    pub(crate) injected_workspace_files: Vec<FileReport>,
     /// Skills in the prompt.
-    pub(crate) skills: Skills,
+    pub(crate) skills: SkillsReport,
     /// Tools of the request.
-    pub(crate) tools: Tools,
+    pub(crate) tools: ToolsReport,
     /// Context window in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) context_window: Option<u64>,
     /// Sections of the prompt, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) parts: Vec<Weight>,
+    pub(crate) parts: Vec<SectionSize>,
     /// Token counts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) tokens: Option<RequestTokens>,
     /// What is omitted or truncated, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) shortened: Option<Shortened>,
+    pub(crate) shortened: Option<PromptCuts>,
 }
 
 /// Token counts of a request, with the measure that also decides when to compact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Tokens {
+pub(crate) struct RequestTokens {
     /// System prompt.
     pub(crate) system_prompt: u64,
     /// Tools.
@@ -78,7 +78,7 @@ pub(crate) struct Tokens {
     pub(crate) context: Option<u64>,
 }
 
-impl Tokens {
+impl RequestTokens {
     /// Tokens besides the history.
     pub(crate) fn overhead(self) -> u64 {
         self.system_prompt + self.tools
@@ -88,7 +88,7 @@ impl Tokens {
 /// Sandbox of a run's tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Confined {
+pub(crate) struct SandboxReport {
     /// The setting: `off`, `non-main` or `all`.
     pub(crate) mode: String,
     /// True if commands run in a sandbox: because of the mode, or because of `tools.exec.sandbox`.
@@ -100,7 +100,7 @@ pub(crate) struct Confined {
 /// Size of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Sums {
+pub(crate) struct PromptSizes {
     /// Total.
     pub(crate) chars: usize,
     /// Workspace files.
@@ -112,7 +112,7 @@ pub(crate) struct Sums {
 /// A file in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct File {
+pub(crate) struct FileReport {
     /// Name.
     pub(crate) name: String,
     /// Path.
@@ -133,17 +133,17 @@ pub(crate) struct File {
 /// Skills in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Skills {
+pub(crate) struct SkillsReport {
     /// Size of the section.
     pub(crate) prompt_chars: usize,
     /// Each skill.
-    pub(crate) entries: Vec<Skill>,
+    pub(crate) entries: Vec<SkillReport>,
 }
 
 /// A skill in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Skill {
+pub(crate) struct SkillReport {
     /// Name.
     pub(crate) name: String,
     /// Size of its text.
@@ -153,13 +153,13 @@ pub(crate) struct Skill {
 /// Tools of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Tools {
+pub(crate) struct ToolsReport {
     /// Size of the list in the prompt.
     pub(crate) list_chars: usize,
     /// Size of the argument schemas.
     pub(crate) schema_chars: usize,
     /// Each tool.
-    pub(crate) entries: Vec<Tool>,
+    pub(crate) entries: Vec<ToolReport>,
     /// Names of tools that a lean prompt omits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) left_out: Vec<String>,
@@ -168,7 +168,7 @@ pub(crate) struct Tools {
 /// A tool of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Tool {
+pub(crate) struct ToolReport {
     /// Name.
     pub(crate) name: String,
     /// Size of the description.
@@ -182,7 +182,7 @@ pub(crate) struct Tool {
 /// A section of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Weight {
+pub(crate) struct SectionSize {
     /// Name.
     pub(crate) name: String,
     /// Size.
@@ -193,9 +193,9 @@ pub(crate) struct Weight {
 
 /// Parameters of a report.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct About<'a> {
+pub(crate) struct ReportParams<'a> {
     /// Whether the prompt was sent.
-    pub(crate) source: Source,
+    pub(crate) source: ReportSource,
     /// Current time in milliseconds since the epoch.
     pub(crate) at: u64,
     /// Id of the transcript.
@@ -216,7 +216,7 @@ pub(crate) struct About<'a> {
 
 /// Occasion of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ReportSource {
     /// The prompt was sent.
     #[cfg_attr(not(test), expect(dead_code, reason = "runs do not keep their report yet"))]
     Run,
@@ -224,22 +224,22 @@ pub(crate) enum Source {
     Estimate,
 }
 
-impl Report {
+impl ContextReport {
     /// Describes what the prompt omits or truncates, why, and which setting changes that; `None` if nothing.
-    pub(crate) fn shortened_words(&self) -> Option<String> {
+    pub(crate) fn shortening_text(&self) -> Option<String> {
         let (shortened, model) = (self.shortened.as_ref()?, format!("{}/{}", self.provider, self.model));
         Some(format!("{}; {}", shortening::explain(shortened, &model), shortening::remedy(shortened, &model)))
     }
 
     /// Builds the report of a rendered prompt.
-    pub(crate) fn of(scene: &Scene<'_>, prompt: &Prompt, about: &About<'_>) -> Self {
+    pub(crate) fn of(scene: &PromptContext<'_>, prompt: &SystemPrompt, about: &ReportParams<'_>) -> Self {
         let parts: BTreeMap<_, _> = prompt.parts.iter().map(|part| (part.name, part.chars)).collect();
         let weight = |name| parts.get(name).copied().unwrap_or(0);
         let chars = prompt.parts.iter().map(|part| part.chars).sum();
         let project_context_chars = weight(PROJECT_CONTEXT);
         let source = match about.source {
-            Source::Run => "run",
-            Source::Estimate => "estimate",
+            ReportSource::Run => "run",
+            ReportSource::Estimate => "estimate",
         };
         Self {
             source: source.to_owned(),
@@ -250,12 +250,12 @@ impl Report {
             model: about.model.1.to_owned(),
             workspace_dir: scene.stable.workspace.display().to_string(),
             bootstrap_max_chars: about.page_cap,
-            sandbox: Confined {
+            sandbox: SandboxReport {
                 mode: about.sandbox.to_owned(),
                 sandboxed: scene.stable.sandbox.is_some() || about.confines_commands,
                 workspace: scene.stable.sandbox.is_some(),
             },
-            system_prompt: Sums {
+            system_prompt: PromptSizes {
                 chars,
                 project_context_chars,
                 non_project_context_chars: chars - project_context_chars,
@@ -263,17 +263,17 @@ impl Report {
             // A mode without the section has none of its content.
             injected_workspace_files: if project_context_chars > 0 { files(scene) } else { Vec::new() },
             skills: match weight(SKILLS) {
-                0 => Skills::default(),
-                prompt_chars => Skills { prompt_chars, entries: told(scene) },
+                0 => SkillsReport::default(),
+                prompt_chars => SkillsReport { prompt_chars, entries: skill_reports(scene) },
             },
             tools: tools(scene.stable.tools, weight(TOOLING)),
             context_window: about.window,
             parts: prompt
                 .parts
                 .iter()
-                .map(|part| Weight { name: part.name.to_owned(), chars: part.chars, stable: part.is_stable })
+                .map(|part| SectionSize { name: part.name.to_owned(), chars: part.chars, stable: part.is_stable })
                 .collect(),
-            tokens: Some(Tokens {
+            tokens: Some(RequestTokens {
                 system_prompt: tokens::estimate(&prompt.text),
                 tools: tokens::of_tools(scene.stable.tools),
                 context: None,
@@ -283,14 +283,14 @@ impl Report {
     }
 }
 
-fn files(scene: &Scene<'_>) -> Vec<File> {
-    let file = |shown: pages::Shown<'_>| {
+fn files(scene: &PromptContext<'_>) -> Vec<FileReport> {
+    let file = |shown: files::ShownFile<'_>| {
         let (missing, problem) = match &shown.page.body {
-            Body::Whole(_) | Body::Cut(_) => (false, None),
-            Body::Missing => (true, None),
-            Body::Unusable(why) => (false, Some(why.clone())),
+            PageBody::Whole(_) | PageBody::Cut(_) => (false, None),
+            PageBody::Missing => (true, None),
+            PageBody::Unusable(why) => (false, Some(why.clone())),
         };
-        File {
+        FileReport {
             name: shown.page.name.to_string(),
             path: shown.page.path.display().to_string(),
             missing,
@@ -300,16 +300,16 @@ fn files(scene: &Scene<'_>) -> Vec<File> {
             problem,
         }
     };
-    pages::shown(scene.stable.pages, scene.wording).into_iter().map(file).collect()
+    files::shown(scene.stable.files, scene.wording).into_iter().map(file).collect()
 }
 
-fn told(scene: &Scene<'_>) -> Vec<Skill> {
-    let told = skills::told(scene.stable.skills, scene.wording).into_iter();
-    told.map(|skill| Skill { block_chars: skill.text.chars().count(), name: skill.name }).collect()
+fn skill_reports(scene: &PromptContext<'_>) -> Vec<SkillReport> {
+    let told = skills::shown_skills(scene.stable.skills, scene.wording).into_iter();
+    told.map(|skill| SkillReport { block_chars: skill.text.chars().count(), name: skill.name }).collect()
 }
 
-fn tools(specs: &[ToolSpec], list_chars: usize) -> Tools {
-    let tool = |spec: &ToolSpec| Tool {
+fn tools(specs: &[ToolSpec], list_chars: usize) -> ToolsReport {
+    let tool = |spec: &ToolSpec| ToolReport {
         name: spec.name.clone(),
         summary_chars: spec.description.trim().chars().count(),
         schema_chars: spec.parameters.to_string().chars().count(),
@@ -317,7 +317,7 @@ fn tools(specs: &[ToolSpec], list_chars: usize) -> Tools {
     };
     let entries: Vec<_> = specs.iter().map(tool).collect();
     let schema_chars = entries.iter().map(|tool| tool.schema_chars).sum();
-    Tools { list_chars, schema_chars, entries, left_out: Vec::new() }
+    ToolsReport { list_chars, schema_chars, entries, left_out: Vec::new() }
 }
 
 #[cfg(test)]

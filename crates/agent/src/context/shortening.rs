@@ -3,74 +3,73 @@
 //! Every place that reports it (`/context`, `/status`, `homard status`, `homard doctor`, `homard trace`) uses these
 //! texts.
 
-use homard_model::Spec;
-use homard_store::timeline::{CutFile, Shortened};
-use homard_workspace::Page;
+use homard_model::ModelSpec;
+use homard_store::timeline::{PromptCuts, TruncatedFile};
+use homard_workspace::PromptPage;
 
-use super::{budget::TIGHT, lean, prompt::pages, scene::Wording, setting::Style};
+use super::{budget::SMALL_WINDOW, compact_tools, prompt::files, prompt_config::PromptStyle, prompt_input::Wording};
 
 /// Name of the full prompt style.
 pub(crate) const RICH: &str = "rich";
 
 /// Why a prompt is lean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
+enum LeanReason {
     /// `agents.defaults.promptStyle` asks for it.
     Configured,
-    /// The model's context window is smaller than [`TIGHT`].
+    /// The model's context window is smaller than [`SMALL_WINDOW`].
     SmallWindow(u64),
 }
 
-impl Reason {
+impl LeanReason {
     /// Returns why the prompt for a model is lean; `None` if it is the full one.
     ///
     /// The address of a model is no reason: routers such as LiteLLM and servers such as vLLM run on loopback, too. A
     /// window of zero is unknown, which is no reason either.
-    fn of(style: Style, spec: &Spec) -> Option<Self> {
+    fn of(style: PromptStyle, spec: &ModelSpec) -> Option<Self> {
         match style {
-            Style::Rich => None,
-            Style::Lean | Style::Bare => Some(Self::Configured),
-            Style::Auto => {
-                Some(Self::SmallWindow(spec.context_window)).filter(|_| (1..TIGHT).contains(&spec.context_window))
-            }
+            PromptStyle::Rich => None,
+            PromptStyle::Lean | PromptStyle::Bare => Some(Self::Configured),
+            PromptStyle::Auto => Some(Self::SmallWindow(spec.context_window))
+                .filter(|_| (1..SMALL_WINDOW).contains(&spec.context_window)),
         }
     }
 }
 
 /// Selects the wording for a model.
-pub(crate) fn wording(style: Style, spec: &Spec) -> Wording {
-    if Reason::of(style, spec).is_some() { Wording::Lean } else { Wording::Rich }
+pub(crate) fn wording(style: PromptStyle, spec: &ModelSpec) -> Wording {
+    if LeanReason::of(style, spec).is_some() { Wording::Lean } else { Wording::Rich }
 }
 
 /// Returns what the prompt for a model omits or truncates, given the workspace files; `None` if nothing. The caller
 /// adds the number of omitted tools.
-pub fn of(style: Style, spec: &Spec, files: &[Page]) -> Option<Shortened> {
-    let reason = Reason::of(style, spec);
-    let cut = |shown: pages::Shown<'_>| CutFile {
+pub fn of(style: PromptStyle, spec: &ModelSpec, files: &[PromptPage]) -> Option<PromptCuts> {
+    let reason = LeanReason::of(style, spec);
+    let cut = |shown: files::ShownFile<'_>| TruncatedFile {
         name: shown.page.name.to_string(),
         chars: shown.page.chars as u64,
         kept: shown.text.chars().count() as u64,
     };
     let shown = match style {
-        Style::Bare => Vec::new(),
-        Style::Auto | Style::Rich | Style::Lean => pages::shown(files, wording(style, spec)),
+        PromptStyle::Bare => Vec::new(),
+        PromptStyle::Auto | PromptStyle::Rich | PromptStyle::Lean => files::shown(files, wording(style, spec)),
     };
     let files: Vec<_> = shown.into_iter().filter(|shown| shown.is_cut).map(cut).collect();
     let (name, window) = match reason {
         None => (RICH, None),
-        Some(Reason::SmallWindow(window)) => ("lean", Some(window)),
-        Some(Reason::Configured) if style == Style::Bare => ("bare", None),
-        Some(Reason::Configured) => ("lean", None),
+        Some(LeanReason::SmallWindow(window)) => ("lean", Some(window)),
+        Some(LeanReason::Configured) if style == PromptStyle::Bare => ("bare", None),
+        Some(LeanReason::Configured) => ("lean", None),
     };
-    (reason.is_some() || !files.is_empty()).then(|| Shortened { style: name.to_owned(), window, tools: 0, files })
+    (reason.is_some() || !files.is_empty()).then(|| PromptCuts { style: name.to_owned(), window, tools: 0, files })
 }
 
 /// Explains in one sentence what is omitted or truncated in the prompt for a model, and why.
-pub fn explain(shortened: &Shortened, model: &str) -> String {
-    let Shortened { style, window, tools, files } = shortened;
+pub fn explain(shortened: &PromptCuts, model: &str) -> String {
+    let PromptCuts { style, window, tools, files } = shortened;
     let why = match window {
         Some(window) => {
-            format!("its context window of {} tokens is below {}", grouped(*window), grouped(TIGHT))
+            format!("its context window of {} tokens is below {}", grouped(*window), grouped(SMALL_WINDOW))
         }
         None => format!("agents.defaults.promptStyle is \"{style}\""),
     };
@@ -79,7 +78,7 @@ pub fn explain(shortened: &Shortened, model: &str) -> String {
         1 => " (1 tool left out)".to_owned(),
         tools => format!(" ({tools} tools left out)"),
     };
-    let offered = lean::CORE.join(", ");
+    let offered = compact_tools::CORE_TOOLS.join(", ");
     let of_files: Vec<_> = files.iter().map(|file| part(&file.name, (file.kept, file.chars))).collect();
     let of_files = of_files.join(", ");
     match style.as_str() {
@@ -99,7 +98,7 @@ pub fn explain(shortened: &Shortened, model: &str) -> String {
 }
 
 /// Names the setting that changes it.
-pub fn remedy(shortened: &Shortened, model: &str) -> String {
+pub fn remedy(shortened: &PromptCuts, model: &str) -> String {
     let provider = model.split('/').next().unwrap_or(model);
     match (shortened.style.as_str(), shortened.window) {
         (RICH, _) => {
@@ -133,25 +132,25 @@ pub(crate) fn grouped(number: u64) -> String {
 mod tests {
     use std::time::Duration;
 
-    use homard_workspace::Body;
+    use homard_workspace::PageBody;
 
     use super::*;
 
-    fn spec(context_window: u64) -> Spec {
-        Spec { context_window, idle: Duration::from_secs(300), ..Spec::default() }
+    fn spec(context_window: u64) -> ModelSpec {
+        ModelSpec { context_window, idle_timeout: Duration::from_secs(300), ..ModelSpec::default() }
     }
 
-    fn file(chars: usize) -> Page {
-        let body = Body::Whole("a".repeat(chars));
-        Page { name: "AGENTS.md".into(), path: "/w/AGENTS.md".into(), body, chars }
+    fn file(chars: usize) -> PromptPage {
+        let body = PageBody::Whole("a".repeat(chars));
+        PromptPage { name: "AGENTS.md".into(), path: "/w/AGENTS.md".into(), body, chars }
     }
 
     #[test]
     fn the_window_and_the_config_choose_the_prompt_and_the_address_does_not() {
         use Wording::{Lean, Rich};
-        let auto = [0, 1, 31_999, 32_000, 200_000].map(|window| wording(Style::Auto, &spec(window)));
+        let auto = [0, 1, 31_999, 32_000, 200_000].map(|window| wording(PromptStyle::Auto, &spec(window)));
         assert_eq!(auto, [Rich, Lean, Lean, Rich, Rich]);
-        let set = [Style::Rich, Style::Lean, Style::Bare].map(|style| wording(style, &spec(20_000)));
+        let set = [PromptStyle::Rich, PromptStyle::Lean, PromptStyle::Bare].map(|style| wording(style, &spec(20_000)));
         assert_eq!(set, [Rich, Lean, Lean]);
     }
 
@@ -159,12 +158,12 @@ mod tests {
     fn what_is_shortened_says_why_and_what_to_set() {
         let told = |style, window, chars| {
             let shortened = of(style, &spec(window), &[file(chars)])?;
-            Some((explain(&Shortened { tools: 3, ..shortened.clone() }, "p/m"), remedy(&shortened, "p/m")))
+            Some((explain(&PromptCuts { tools: 3, ..shortened.clone() }, "p/m"), remedy(&shortened, "p/m")))
         };
-        assert_eq!(told(Style::Auto, 200_000, 9_000), None);
+        assert_eq!(told(PromptStyle::Auto, 200_000, 9_000), None);
         let because = "its context window of 20,000 tokens is below 32,000";
         let tools = "of the tools only read, write, edit, ls, grep, exec are offered (3 tools left out)";
-        let (what, remedy) = told(Style::Auto, 20_000, 9_000).unwrap();
+        let (what, remedy) = told(PromptStyle::Auto, 20_000, 9_000).unwrap();
         assert_eq!(
             what,
             format!(
@@ -177,20 +176,20 @@ mod tests {
             "for the full prompt set agents.defaults.promptStyle to \"rich\"; if the window is wrong, correct \
              models.providers.p.models[].contextWindow or agents.defaults.contextTokens"
         );
-        let (what, remedy) = told(Style::Lean, 200_000, 9).unwrap();
+        let (what, remedy) = told(PromptStyle::Lean, 200_000, 9).unwrap();
         assert_eq!(
             what,
             format!("the prompt for p/m is lean because agents.defaults.promptStyle is \"lean\": {tools}")
         );
         assert_eq!(remedy, "for the full prompt set agents.defaults.promptStyle to \"rich\"");
-        let (what, _) = told(Style::Bare, 200_000, 9_000).unwrap();
+        let (what, _) = told(PromptStyle::Bare, 200_000, 9_000).unwrap();
         assert!(what.ends_with(&format!("is \"bare\": {tools}, and no workspace files are included")), "{what}");
     }
 
     #[test]
     fn a_file_that_is_too_long_is_told_in_the_full_prompt_too() {
-        let cut = Page { body: Body::Cut("a".repeat(20_000)), ..file(45_000) };
-        let shortened = of(Style::Auto, &spec(200_000), &[file(10), cut]).unwrap();
+        let cut = PromptPage { body: PageBody::Cut("a".repeat(20_000)), ..file(45_000) };
+        let shortened = of(PromptStyle::Auto, &spec(200_000), &[file(10), cut]).unwrap();
         assert_eq!(
             explain(&shortened, "p/m"),
             "workspace files are cut in the prompt for p/m: AGENTS.md (20,000 of 45,000 characters)"

@@ -7,12 +7,12 @@ use homard_compact::{
     compaction::{request_budget, request_of},
     escalate::Ladder,
 };
-use homard_model::{Error, ErrorKind, Spec, tokens};
+use homard_model::{Error, ErrorKind, ModelSpec, tokens};
 use homard_proto::message::Message;
 use homard_store::timeline::TruncatedInput;
 
 use super::{budget, shortening::grouped};
-use crate::{conversation::Conversation, shorten};
+use crate::{compact_session, history::SessionHistory};
 
 /// Returns the newest message, if no model has answered it yet.
 pub(crate) fn unanswered(conversation: &[Arc<Message>]) -> Option<&Message> {
@@ -25,18 +25,18 @@ pub(crate) fn unanswered(conversation: &[Arc<Message>]) -> Option<&Message> {
 /// The message would be truncated if the history has to be compacted and the message exceeds what a compaction can keep
 /// of it, even after giving up everything else.
 pub(crate) fn refusal(
-    spec: &Spec,
+    spec: &ModelSpec,
     overhead: u64,
-    (conversation, settings): (&Conversation, &Settings),
+    (conversation, settings): (&SessionHistory, &Settings),
 ) -> Option<Error> {
     let message = request_of(unanswered(conversation)?);
     let window = spec.context_window;
     if !settings.enabled || window == 0 {
         return None;
     }
-    let limits = shorten::limits(conversation, settings, (window, overhead), Ladder::default());
+    let limits = compact_session::limits(conversation, settings, (window, overhead), Ladder::default());
     let (size, budget) = (tokens::estimate(&message), request_budget(&limits));
-    let is_due = budget::weigh(spec, overhead, conversation.said()).tokens() > limits.threshold;
+    let is_due = budget::measure(spec, overhead, conversation.measured()).tokens() > limits.threshold;
     let input = || {
         let original_chars = message.chars().count() as u64;
         let kept_chars = u128::from(original_chars) * u128::from(budget) / u128::from(size.max(1));
@@ -47,12 +47,12 @@ pub(crate) fn refusal(
 }
 
 /// Error for a message that does not fit and must not be truncated.
-pub(crate) fn too_long(spec: &Spec, input: TruncatedInput) -> Error {
-    let Spec { provider, model, context_window, .. } = spec;
+pub(crate) fn too_long(spec: &ModelSpec, input: TruncatedInput) -> Error {
+    let ModelSpec { provider, model, context_window, .. } = spec;
     let text = format!(
-        "the message has about {} tokens; {provider}/{model}, with a context window of {}, can be sent about {} of them, \
-         and strict forbids to cut it: send it in parts, put it into a file for the agent to read, choose a model with a \
-         larger context window, or leave out strict",
+        "the message has about {} tokens, but {provider}/{model}, with a context window of {}, accepts about {}, \
+         and strict forbids truncating it: send it in parts, put it into a file for the agent to read, choose a model \
+         with a larger context window, or omit strict",
         grouped(input.original_tokens),
         grouped(*context_window),
         grouped(input.kept_tokens)
@@ -68,10 +68,15 @@ mod tests {
 
     /// Returns the error for a message of this many words and a model with this window.
     fn refused(words: usize, window: u64) -> Option<String> {
-        let mut conversation = Conversation::default();
+        let mut conversation = SessionHistory::default();
         let message = Message::User(User::text("word ".repeat(words), 0));
         conversation.push(EntryId::parse("a").unwrap(), Arc::new(message));
-        let spec = Spec { provider: "p".to_owned(), model: "m".to_owned(), context_window: window, ..Spec::default() };
+        let spec = ModelSpec {
+            provider: "p".to_owned(),
+            model: "m".to_owned(),
+            context_window: window,
+            ..ModelSpec::default()
+        };
         refusal(&spec, 1_000, (&conversation, &Settings::default())).map(|error| error.message)
     }
 
@@ -79,10 +84,10 @@ mod tests {
     fn a_message_is_refused_if_it_would_be_cut() {
         assert_eq!((refused(28_000, 40_000), refused(90_000, 0)), (None, None));
         let text = refused(31_000, 40_000).unwrap();
-        let sizes = "the message has about 31,000 tokens; p/m, with a context window of 40,000, can be sent about 28,680 of \
-                     them, and strict forbids to cut it";
+        let sizes = "the message has about 31,000 tokens, but p/m, with a context window of 40,000, accepts about \
+                     28,680, and strict forbids truncating it";
         assert!(text.starts_with(sizes), "{text}");
         let disabled = Settings { enabled: false, ..Settings::default() };
-        assert_eq!(refusal(&Spec::default(), 0, (&Conversation::default(), &disabled)), None);
+        assert_eq!(refusal(&ModelSpec::default(), 0, (&SessionHistory::default(), &disabled)), None);
     }
 }

@@ -12,30 +12,30 @@ use std::{
 };
 
 use homard_proto::{SessionKey, message::User};
-use homard_store::{Error as StoreError, Post};
+use homard_store::{Error as StoreError, ReplyDelivery};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{Hub, Inbound, SubmitError};
 use crate::{
-    context::background::{self, Change, CommandOrigin},
+    context::background::{self, CommandChange, CommandOrigin},
     lane::{
-        chores::{ChangeError, Chore},
-        slots::Class,
+        mutations::{ChangeError, Mutation},
+        slots::RunClass,
     },
-    schedule::heartbeat::OK,
-    tool::Origin,
+    schedule::heartbeat::ACK_TOKEN,
+    tool::RunOrigin,
 };
 
 /// Method name of the runs that wake a session because a command ended.
-pub(crate) const WAKE: &str = "exec-exit";
+pub(crate) const WAKE_METHOD: &str = "exec-exit";
 
 /// Delay before the wake, so that commands that end close together are reported by one run.
 const COALESCE: Duration = Duration::from_millis(250);
-/// First retry delay if the session is busy; doubles up to [`PATIENCE`].
-const RETRY: Duration = Duration::from_millis(250);
+/// First retry delay if the session is busy; doubles up to [`MAX_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// Maximum retry delay.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// A command that runs in the background.
 #[derive(Debug, Clone)]
@@ -52,12 +52,12 @@ pub struct BackgroundCommand {
 
 /// Background commands of this process, by session and command id.
 #[derive(Debug, Default)]
-pub(crate) struct Running(Mutex<Stops>);
+pub(crate) struct RunningCommands(Mutex<CancelTokens>);
 
-type Stops = HashMap<SessionKey, HashMap<String, CancellationToken>>;
+type CancelTokens = HashMap<SessionKey, HashMap<String, CancellationToken>>;
 
-impl Running {
-    fn lock(&self) -> MutexGuard<'_, Stops> {
+impl RunningCommands {
+    fn lock(&self) -> MutexGuard<'_, CancelTokens> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,7 @@ impl Running {
 impl Inbound {
     /// True if this message was submitted only to wake its session after a command ended.
     pub(crate) fn is_wake(&self) -> bool {
-        self.method == WAKE
+        self.method == WAKE_METHOD
     }
 }
 
@@ -91,59 +91,59 @@ impl Hub {
     /// `wakes` is true.
     pub async fn command_started(&self, key: &SessionKey, command: BackgroundCommand, wakes: bool) {
         let BackgroundCommand { id, command, origin, stop } = command;
-        self.0.running.lock().entry(key.clone()).or_default().insert(id.clone(), stop);
+        self.0.background.lock().entry(key.clone()).or_default().insert(id.clone(), stop);
         if wakes {
-            self.note_command(key, Change::Add { id, command, origin, report: None }).await;
+            self.change_command(key, CommandChange::Add { id, command, origin, report: None }).await;
         }
     }
 
     /// Records that a background command ended on its own, and wakes its session. Nothing is reported if the agent has
     /// already read the result.
     pub async fn command_ended(&self, key: &SessionKey, id: &str, report: &str) {
-        self.0.running.remove(key, id);
+        self.0.background.remove(key, id);
         let report = self.agents().of(key.agent()).secrets.mask(report).into_owned();
-        if self.note_command(key, Change::Report { id: id.to_owned(), report }).await {
+        if self.change_command(key, CommandChange::Report { id: id.to_owned(), report }).await {
             self.wake_later(key);
         }
     }
 
     /// Drops the pending report of a background command: the agent read its result, or it was stopped on purpose.
     pub async fn command_settled(&self, key: &SessionKey, id: &str) {
-        self.0.running.remove(key, id);
-        self.note_command(key, Change::Remove(id.to_owned())).await;
+        self.0.background.remove(key, id);
+        self.change_command(key, CommandChange::Remove(id.to_owned())).await;
     }
 
     /// Records the result of something that a run started and did not wait for, and wakes its session. Unlike for
     /// [`Hub::command_ended`], its start need not have been recorded.
-    pub(crate) async fn report_later(&self, key: &SessionKey, origin: CommandOrigin, (id, report): (&str, &str)) {
-        self.0.running.remove(key, id);
+    pub(crate) async fn report_result(&self, key: &SessionKey, origin: CommandOrigin, (id, report): (&str, &str)) {
+        self.0.background.remove(key, id);
         let report = Some(self.agents().of(key.agent()).secrets.mask(report).into_owned());
-        let change = Change::Add { id: id.to_owned(), command: String::new(), origin, report };
-        if self.note_command(key, change).await {
+        let change = CommandChange::Add { id: id.to_owned(), command: String::new(), origin, report };
+        if self.change_command(key, change).await {
             self.wake_later(key);
         }
     }
 
     /// Applies a change to the session's commands. Returns true if the session's record changed.
-    async fn note_command(&self, key: &SessionKey, change: Change) -> bool {
-        match self.change(key, |tell| Chore::Command(change, tell)).await {
+    async fn change_command(&self, key: &SessionKey, change: CommandChange) -> bool {
+        match self.change(key, |tell| Mutation::Command(change, tell)).await {
             Ok(is_changed) => is_changed,
             // The next start finds the command in the record and reports that it was interrupted.
             Err(ChangeError::Stopping) => false,
             Err(error) => {
-                tracing::warn!(session = %key, %error, "cannot note the state of a background command");
+                tracing::warn!(session = %key, %error, "failed to store the state of a background command");
                 false
             }
         }
     }
 
     /// Marks the commands of the previous process as interrupted, and wakes every session with pending reports.
-    pub(super) async fn take_up_commands(&self) -> Result<(), StoreError> {
+    pub(super) async fn recover_commands(&self) -> Result<(), StoreError> {
         for (key, record) in self.0.store.list().await? {
-            if background::are_known(&record) {
+            if background::has_commands(&record) {
                 let hub = self.clone();
-                self.tend(async move {
-                    hub.note_command(&key, Change::Interrupt).await;
+                self.spawn_background(async move {
+                    hub.change_command(&key, CommandChange::Interrupt).await;
                     hub.wake(&key).await;
                 });
             }
@@ -153,7 +153,7 @@ impl Hub {
 
     fn wake_later(&self, key: &SessionKey) {
         let (hub, key) = (self.clone(), key.clone());
-        self.tend(async move { hub.wake(&key).await });
+        self.spawn_background(async move { hub.wake(&key).await });
     }
 
     /// Wakes a session until no report is pending; each set of reports is submitted once.
@@ -163,21 +163,21 @@ impl Hub {
             return;
         }
         tokio::time::sleep(COALESCE).await;
-        let (mut woken, mut pause) = (Vec::new(), RETRY);
+        let (mut woken, mut pause) = (Vec::new(), FIRST_RETRY);
         loop {
-            self.await_rest(key).await;
+            self.await_idle(key).await;
             let due = match self.record(key).await {
-                Ok(record) => record.as_ref().and_then(background::due),
+                Ok(record) => record.as_ref().and_then(background::pending_reports),
                 Err(error) => {
-                    tracing::warn!(session = %key, %error, "cannot read the reports of background commands");
+                    tracing::warn!(session = %key, %error, "failed to read the reports of background commands");
                     None
                 }
             };
             let Some((origin, ids)) = due.filter(|(_, ids)| *ids != woken) else { return };
-            match self.submit(self.waking(key, origin, &ids)).await {
-                Ok(_) => (woken, pause) = (ids, RETRY),
+            match self.submit(self.wake_message(key, origin, &ids)).await {
+                Ok(_) => (woken, pause) = (ids, FIRST_RETRY),
                 // The session does not accept messages; its next run reads the reports.
-                Err(SubmitError::Blocked) if !self.is_at_work(key) => return,
+                Err(SubmitError::Blocked) if !self.has_live_run(key) => return,
                 Err(
                     SubmitError::Conflict(_)
                     | SubmitError::Held(_)
@@ -186,33 +186,33 @@ impl Hub {
                 ) => return,
                 Err(SubmitError::Blocked | SubmitError::Overloaded | SubmitError::Store(_)) => {
                     tokio::time::sleep(pause).await;
-                    pause = PATIENCE.min(pause * 2);
+                    pause = MAX_RETRY.min(pause * 2);
                 }
             }
         }
     }
 
     /// Builds the wake message, with the authority and the route of the run that started the commands.
-    fn waking(&self, key: &SessionKey, origin: CommandOrigin, ids: &[String]) -> Inbound {
+    fn wake_message(&self, key: &SessionKey, origin: CommandOrigin, ids: &[String]) -> Inbound {
         let what = if ids.iter().all(|id| id.starts_with(background::APPROVAL)) {
-            "What you asked approval for was decided; the system events above say what came of it. Do not ask for it again."
+            "Your approval requests were decided; the system events above state the outcome. Do not request them again."
         } else {
-            "Commands that you started in the background have ended; the system events above say how."
+            "Commands that you started in the background have ended; the system events above state how."
         };
         let text = format!(
             "{what} Go on with what depends on them, and tell the user the result. If the user does not need to know, \
-             answer {OK} and nothing else."
+             answer {ACK_TOKEN} and nothing else."
         );
         let run = self.0.ambient.run_id();
         let mut message = User::text(text, self.0.ambient.now_ms());
         message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
         let provenance = json!({"kind": "internal_system", "sourceSessionKey": key, "sourceTool": "exec"});
         message.extra.insert("inputProvenance".to_owned(), provenance);
-        let Origin { principal, route, cwd, authority } = origin.into();
+        let RunOrigin { principal, route, cwd, authority } = origin.into();
         // No message was received on this route now, so it does not become the session's last route.
-        let post = self.post_back(key, &route).map(|post| Post { is_origin: false, ..post });
-        let plain = Inbound::plain(run, (&principal, WAKE), key.clone(), message);
-        Inbound { class: Class::Heartbeat, route, post, cwd, authority, ..plain }
+        let post = self.reply_delivery(key, &route).map(|post| ReplyDelivery { is_origin: false, ..post });
+        let plain = Inbound::plain(run, (&principal, WAKE_METHOD), key.clone(), message);
+        Inbound { class: RunClass::Heartbeat, route, delivery: post, cwd, authority, ..plain }
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
     // Acceptance D17.
     #[test]
     fn a_stop_ends_the_commands_of_its_session_only() {
-        let (running, main) = (Running::default(), AgentId::main().main_session());
+        let (running, main) = (RunningCommands::default(), AgentId::main().main_session());
         let other = SessionKey::parse("agent:main:other", &AgentId::main()).unwrap();
         let [first, second, ended, elsewhere] = [(); 4].map(|()| CancellationToken::new());
         for (key, id, stop) in

@@ -10,11 +10,11 @@ use std::{
 };
 
 use homard_proto::SessionKey;
-use homard_store::{Error as StoreError, RunState, Store, Unfinished};
+use homard_store::{Error as StoreError, RunState, Store, UnfinishedRun};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Unfinished runs not recovered yet, by session, in order of acceptance.
-pub(super) type Sessions = BTreeMap<SessionKey, Vec<Unfinished>>;
+pub(super) type UnfinishedBySession = BTreeMap<SessionKey, Vec<UnfinishedRun>>;
 
 /// Unfinished runs of earlier processes.
 #[derive(Debug, Default)]
@@ -23,13 +23,13 @@ pub(crate) struct Backlog {
     is_empty: AtomicBool,
     /// `None` until the store has been read. Locked during recovery, so that a second request for the same session
     /// waits until the recovered runs are in the session's queue.
-    sessions: Mutex<Option<Sessions>>,
+    sessions: Mutex<Option<UnfinishedBySession>>,
 }
 
 /// Exclusive access to the backlog.
-pub(super) struct Opened<'a> {
+pub(super) struct BacklogGuard<'a> {
     backlog: &'a Backlog,
-    guard: MutexGuard<'a, Option<Sessions>>,
+    guard: MutexGuard<'a, Option<UnfinishedBySession>>,
 }
 
 impl Backlog {
@@ -39,20 +39,20 @@ impl Backlog {
     }
 
     /// Locks the backlog; the first call reads it from the store.
-    pub(super) async fn open(&self, store: &dyn Store) -> Result<Opened<'_>, StoreError> {
+    pub(super) async fn open(&self, store: &dyn Store) -> Result<BacklogGuard<'_>, StoreError> {
         let mut guard = self.sessions.lock().await;
         if guard.is_none() {
-            let mut sessions = Sessions::new();
+            let mut sessions = UnfinishedBySession::new();
             for found in store.recover().await? {
                 sessions.entry(found.row.key.clone()).or_default().push(found);
             }
             *guard = Some(sessions);
         }
-        Ok(Opened { backlog: self, guard })
+        Ok(BacklogGuard { backlog: self, guard })
     }
 }
 
-impl Opened<'_> {
+impl BacklogGuard<'_> {
     /// Number of runs to recover, without held ones.
     pub(super) fn waiting(&self) -> usize {
         let all = self.guard.iter().flat_map(BTreeMap::values).flatten();
@@ -60,12 +60,12 @@ impl Opened<'_> {
     }
 
     /// Returns the runs of one session.
-    pub(super) fn of(&self, key: &SessionKey) -> Vec<Unfinished> {
+    pub(super) fn of(&self, key: &SessionKey) -> Vec<UnfinishedRun> {
         self.guard.iter().filter_map(|sessions| sessions.get(key)).flatten().cloned().collect()
     }
 
     /// Returns the runs of all sessions, in order of acceptance.
-    pub(super) fn all(&self) -> Vec<Unfinished> {
+    pub(super) fn all(&self) -> Vec<UnfinishedRun> {
         let mut all: Vec<_> = self.guard.iter().flat_map(BTreeMap::values).flatten().cloned().collect();
         // Stable sort: runs of one session that were accepted in the same millisecond keep their order.
         all.sort_by_key(|found| found.row.accepted_at);
@@ -82,7 +82,7 @@ impl Opened<'_> {
 
     /// Clears the backlog after all runs were recovered.
     pub(super) fn all_done(&mut self) {
-        *self.guard = Some(Sessions::new());
+        *self.guard = Some(UnfinishedBySession::new());
         self.backlog.is_empty.store(true, Ordering::Release);
     }
 }

@@ -18,32 +18,32 @@ use homard_store::{AbortReason, Authority, Error as StoreError, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Hub, Inbound, SubmitError, Waited};
+use super::{Hub, Inbound, SubmitError, WaitResult};
 use crate::{
     access::{STARTERS, lineage},
-    command::Inline,
+    command::InlineQueue,
     lane::{
-        chores::{ChangeError, Patch},
-        slots::Class,
+        mutations::{ChangeError, Patch},
+        slots::RunClass,
     },
-    tool::Origin,
-    wire::Reported,
+    tool::RunOrigin,
+    wire::RunReport,
 };
 
-/// Field of a child's record with its [`Errand`].
-const ERRAND: &str = "subagentRun";
+/// Field of a child's record with its [`ChildRun`].
+const CHILD_RUN_FIELD: &str = "subagentRun";
 /// Method name of child tasks and of their reports.
 const METHOD: &str = "sessions_spawn";
-/// First retry delay for a report that was not accepted; doubles up to [`PATIENCE`].
-const RETRY: Duration = Duration::from_secs(1);
+/// First retry delay for a report that was not accepted; doubles up to [`MAX_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Maximum retry delay.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_RETRY: Duration = Duration::from_secs(60);
 /// Effectively no timeout.
-const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Parameters of a child run.
 #[derive(Debug, Clone, Default)]
-pub struct Spawn {
+pub struct SpawnParams {
     /// Task, as the child's first message.
     pub task: String,
     /// Display name.
@@ -73,7 +73,7 @@ pub enum Cleanup {
 
 /// A child that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Child {
+pub struct SpawnedChild {
     /// Id of the child's run.
     pub run: RunId,
     /// Key of the child's session.
@@ -83,14 +83,14 @@ pub struct Child {
 /// Child run as stored in the record of its session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Errand {
+pub struct ChildRun {
     /// Id of the child's run.
     pub run: RunId,
     /// Excerpt of the task.
     pub task: String,
     /// How the run ended; set once its report is delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Fate>,
+    pub ended: Option<ChildOutcome>,
     /// Principal on whose behalf the parent's run started it.
     principal: String,
     /// Route of the parent's reply.
@@ -109,7 +109,7 @@ pub struct Errand {
 /// How a child's run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fate {
+pub enum ChildOutcome {
     /// The run completed.
     Done,
     /// The run failed.
@@ -120,7 +120,7 @@ pub enum Fate {
     Stopped,
 }
 
-impl Fate {
+impl ChildOutcome {
     /// Maps a run's outcome.
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
@@ -144,10 +144,10 @@ impl Fate {
     }
 }
 
-impl Errand {
+impl ChildRun {
     /// Reads the child run from a record; `None` for a session that was not started by a run.
     pub fn of(record: &Record) -> Option<Self> {
-        serde_json::from_value(record.extra.get(ERRAND)?.clone()).ok()
+        serde_json::from_value(record.extra.get(CHILD_RUN_FIELD)?.clone()).ok()
     }
 
     /// True if the child was started on behalf of this principal.
@@ -155,7 +155,7 @@ impl Errand {
         self.principal == principal
     }
 
-    fn kept(&self) -> Value {
+    fn to_value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 }
@@ -176,15 +176,15 @@ impl Hub {
     /// between. The child has the authority of the parent's run and no more.
     pub async fn spawn(
         &self,
-        (parent, origin): (&SessionKey, &Origin),
+        (parent, origin): (&SessionKey, &RunOrigin),
         agent: &AgentId,
-        spawn: Spawn,
-    ) -> Result<Child, SpawnError> {
+        spawn: SpawnParams,
+    ) -> Result<SpawnedChild, SpawnError> {
         let name = format!("agent:{agent}:subagent:{}", self.0.ambient.nonce());
         let key = SessionKey::parse(&name, agent).map_err(|error| ChangeError::Invalid(error.to_string()))?;
-        let errand = Errand {
+        let errand = ChildRun {
             run: self.0.ambient.run_id(),
-            task: report::brief(&spawn.task),
+            task: report::excerpt(&spawn.task),
             ended: None,
             principal: origin.principal.clone(),
             route: origin.route.clone(),
@@ -199,23 +199,23 @@ impl Hub {
         self.patch(&key, Patch { expected: None, changes: record((parent, &via), &errand, &spawn) }).await?;
         if let Err(error) = self.submit(self.task(&key, &errand, spawn)).await {
             if let Err(error) = self.delete(&key, None).await {
-                tracing::warn!(%key, %error, "the session of a child that never began is left");
+                tracing::warn!(%key, %error, "failed to delete the session of a sub-agent that did not start");
             }
             return Err(error.into());
         }
         let run = errand.run.clone();
         self.watch(parent.clone(), key.clone(), errand);
-        Ok(Child { run, key })
+        Ok(SpawnedChild { run, key })
     }
 
     /// Builds a child's first message. It is parsed for no commands, because its text was written by a model.
-    fn task(&self, key: &SessionKey, errand: &Errand, spawn: Spawn) -> Inbound {
+    fn task(&self, key: &SessionKey, errand: &ChildRun, spawn: SpawnParams) -> Inbound {
         let message = User::text(spawn.task, self.0.ambient.now_ms());
         Inbound {
             extra_prompt: spawn.extra_prompt,
             timeout: spawn.timeout,
             thinking: spawn.thinking,
-            class: Class::Subagent,
+            class: RunClass::Subagent,
             queue: None,
             cwd: errand.cwd.clone(),
             ..self.internal(errand.run.clone(), errand, key, message)
@@ -223,15 +223,15 @@ impl Hub {
     }
 
     /// Builds a message that the hub sends to itself. The run id is its idempotency key, so it can be sent again.
-    fn internal(&self, run: RunId, errand: &Errand, key: &SessionKey, message: User) -> Inbound {
+    fn internal(&self, run: RunId, errand: &ChildRun, key: &SessionKey, message: User) -> Inbound {
         let plain = Inbound::plain(run, (&errand.principal, METHOD), key.clone(), message);
-        Inbound { queue: Some(Inline::Nothing), authority: errand.authority, ..plain }
+        Inbound { queue: Some(InlineQueue::Nothing), authority: errand.authority, ..plain }
     }
 
     /// Resumes pending reports after a restart.
-    pub(super) async fn take_up_children(&self) -> Result<(), StoreError> {
+    pub(super) async fn recover_children(&self) -> Result<(), StoreError> {
         for (key, record) in self.0.store.list().await? {
-            let Some(errand) = Errand::of(&record).filter(|errand| errand.ended.is_none()) else { continue };
+            let Some(errand) = ChildRun::of(&record).filter(|errand| errand.ended.is_none()) else { continue };
             let Some(parent) = parent_of(&key, &record) else { continue };
             if self.0.store.run(&errand.run).await?.is_some() {
                 self.watch(parent, key, errand);
@@ -239,27 +239,27 @@ impl Hub {
                 // The process ended before the task was accepted. Deleting the session needs its lane, so it is done in
                 // a task.
                 let hub = self.clone();
-                self.tend(async move { hub.forget_child(&key, &record).await });
+                self.spawn_background(async move { hub.delete_child(&key, &record).await });
             }
         }
         Ok(())
     }
 
     /// Returns the result of a run with its replies; `None` if it has not ended or is unknown.
-    pub async fn result(&self, run: &RunId) -> Result<Option<Reported>, StoreError> {
+    pub async fn result(&self, run: &RunId) -> Result<Option<RunReport>, StoreError> {
         match self.0.store.run(run).await? {
             Some(row) => self.report(&row).await,
             None => Ok(None),
         }
     }
 
-    fn watch(&self, parent: SessionKey, child: SessionKey, errand: Errand) {
+    fn watch(&self, parent: SessionKey, child: SessionKey, errand: ChildRun) {
         let hub = self.clone();
-        self.tend(async move { hub.see_home(&parent, &child, errand).await });
+        self.spawn_background(async move { hub.report_child(&parent, &child, errand).await });
     }
 
     /// Spawns a background task that is cancelled when the hub drains.
-    pub(super) fn tend(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let draining = self.0.draining.clone();
         self.0.spawn("child", async move {
             draining.run_until_cancelled(work).await;
@@ -267,54 +267,54 @@ impl Hub {
     }
 
     /// Waits for the end of a child and reports it, with retries.
-    async fn see_home(&self, parent: &SessionKey, child: &SessionKey, errand: Errand) {
-        let mut pause = RETRY;
+    async fn report_child(&self, parent: &SessionKey, child: &SessionKey, errand: ChildRun) {
+        let mut pause = FIRST_RETRY;
         loop {
-            match self.came_home(parent, child, &errand).await {
+            match self.try_report_child(parent, child, &errand).await {
                 Ok(()) => return,
-                Err(why) => tracing::warn!(%child, %why, "what came of a child could not be told yet"),
+                Err(why) => tracing::warn!(%child, %why, "failed to report the result of a sub-agent; retrying"),
             }
             tokio::time::sleep(pause).await;
-            pause = PATIENCE.min(pause * 2);
+            pause = MAX_RETRY.min(pause * 2);
         }
     }
 
-    async fn came_home(&self, parent: &SessionKey, child: &SessionKey, errand: &Errand) -> Result<(), String> {
-        let ended = self.wait(&errand.run, FAR).await.map_err(|error| error.to_string())?;
+    async fn try_report_child(&self, parent: &SessionKey, child: &SessionKey, errand: &ChildRun) -> Result<(), String> {
+        let ended = self.wait(&errand.run, NO_TIMEOUT).await.map_err(|error| error.to_string())?;
         match ended {
-            Waited::Ended(_) => {}
-            Waited::Broken(why) => return Err(why),
-            Waited::Queued | Waited::Timeout => return Err("it is still at work".to_owned()),
+            WaitResult::Ended(_) => {}
+            WaitResult::Broken(why) => return Err(why),
+            WaitResult::Queued | WaitResult::Timeout => return Err("the run is still active".to_owned()),
         }
         let report = self.result(&errand.run).await.map_err(|error| error.to_string())?;
-        let report = report.ok_or("its end is not stored yet")?;
+        let report = report.ok_or("the result of the run is not stored yet")?;
         let record = self.record(child).await.map_err(|error| error.to_string())?;
         let label = record.as_ref().and_then(|record| record.label.clone());
-        let ended = Fate::of(report.outcome());
-        let told = Errand { ended: Some(ended), ..errand.clone() };
-        if ended == Fate::Stopped {
+        let ended = ChildOutcome::of(report.outcome());
+        let told = ChildRun { ended: Some(ended), ..errand.clone() };
+        if ended == ChildOutcome::Stopped {
             // After a stop no new run must start: the note is left for the parent's next run. Delivered at most once,
             // because a note has no idempotency key.
-            self.settle(child, record.as_ref(), &told).await?;
-            let note = report::stopped(label.as_deref(), child);
+            self.mark_reported(child, record.as_ref(), &told).await?;
+            let note = report::stopped_note(label.as_deref(), child);
             let noted = self.note_event_of(parent, note, errand.authority).await;
             return noted.map_err(|error| error.to_string());
         }
-        let text = report::words(label.as_deref(), child, errand, &report);
-        self.announce(parent, child, errand, text).await?;
-        self.settle(child, record.as_ref(), &told).await
+        let text = report::report_text(label.as_deref(), child, errand, &report);
+        self.submit_report(parent, child, errand, text).await?;
+        self.mark_reported(child, record.as_ref(), &told).await
     }
 
     /// Submits a report to the parent session, if it still exists.
-    async fn announce(
+    async fn submit_report(
         &self,
         parent: &SessionKey,
         child: &SessionKey,
-        errand: &Errand,
+        errand: &ChildRun,
         text: String,
     ) -> Result<(), String> {
         if self.record(parent).await.map_err(|error| error.to_string())?.is_none() {
-            tracing::info!(%parent, %child, "a report is told to nobody: the session that wanted it is gone");
+            tracing::info!(%parent, %child, "dropping the report of a sub-agent: the parent session no longer exists");
             return Ok(());
         }
         let run = RunId::parse(&format!("report:{}", errand.run)).map_err(|error| error.to_string())?;
@@ -322,15 +322,15 @@ impl Hub {
         let provenance = json!({"kind": "inter_session", "sourceSessionKey": child, "sourceTool": METHOD});
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let route = errand.route.clone();
-        let post = self.post_back(parent, &route);
+        let post = self.reply_delivery(parent, &route);
         let cwd = errand.cwd.clone();
-        let inbound = Inbound { route, post, cwd, ..self.internal(run, errand, parent, message) };
+        let inbound = Inbound { route, delivery: post, cwd, ..self.internal(run, errand, parent, message) };
         match self.submit(inbound).await {
             // A held report is already on disk.
             Ok(_) | Err(SubmitError::Held(_)) => Ok(()),
             // A retry would fail in the same way.
             Err(error @ (SubmitError::Conflict(_) | SubmitError::Blocked | SubmitError::SessionChanged)) => {
-                tracing::warn!(%parent, %child, %error, "a report was not taken in");
+                tracing::warn!(%parent, %child, %error, "the parent session rejected the report of a sub-agent");
                 Ok(())
             }
             Err(error @ (SubmitError::Overloaded | SubmitError::Store(_) | SubmitError::Stopping)) => {
@@ -340,13 +340,13 @@ impl Hub {
     }
 
     /// Marks the report as delivered. A session that was deleted in the meantime stays deleted.
-    async fn settle(&self, child: &SessionKey, record: Option<&Record>, told: &Errand) -> Result<(), String> {
+    async fn mark_reported(&self, child: &SessionKey, record: Option<&Record>, told: &ChildRun) -> Result<(), String> {
         let Some(record) = record else { return Ok(()) };
         if told.cleanup == Cleanup::Delete {
-            self.forget_child(child, record).await;
+            self.delete_child(child, record).await;
             return Ok(());
         }
-        let changes = Extra::from_iter([(ERRAND.to_owned(), told.kept())]);
+        let changes = Extra::from_iter([(CHILD_RUN_FIELD.to_owned(), told.to_value())]);
         let patch = Patch { expected: Some(record.session_id.clone()), changes };
         match self.patch(child, patch).await {
             Ok(_) => Ok(()),
@@ -354,17 +354,19 @@ impl Hub {
         }
     }
 
-    async fn forget_child(&self, child: &SessionKey, record: &session::Record) {
+    async fn delete_child(&self, child: &SessionKey, record: &session::Record) {
         if let Err(error) = self.delete(child, Some(record.session_id.clone())).await {
-            tracing::warn!(%child, %error, "a child's session could not be deleted");
+            tracing::warn!(%child, %error, "failed to delete the session of a sub-agent");
         }
     }
 }
 
 /// Initial record of a child's session.
-fn record((parent, via): (&SessionKey, &[SessionKey]), errand: &Errand, spawn: &Spawn) -> Extra {
-    let mut record =
-        Extra::from_iter([("spawnedBy".to_owned(), parent.as_str().into()), (ERRAND.to_owned(), errand.kept())]);
+fn record((parent, via): (&SessionKey, &[SessionKey]), errand: &ChildRun, spawn: &SpawnParams) -> Extra {
+    let mut record = Extra::from_iter([
+        ("spawnedBy".to_owned(), parent.as_str().into()),
+        (CHILD_RUN_FIELD.to_owned(), errand.to_value()),
+    ]);
     if !via.is_empty() {
         record.insert(STARTERS.to_owned(), via.iter().map(SessionKey::as_str).collect());
     }

@@ -1,33 +1,33 @@
 //! Compaction of a session on request, and its undo.
 
 use homard_proto::{EntryId, SessionKey, message::User};
-use homard_store::branch::{self, Compacted};
+use homard_store::branch::{self, CompactionInfo};
 
-use super::{Disposition, Hub, Inbound, SubmitError};
+use super::{Hub, Inbound, SubmitError, SubmitOutcome};
 use crate::{
-    Cursor, Follower,
+    Cursor, Subscriber,
     command::{Command, OWNER},
     event::{Outcome, RunEvent},
-    lane::chores::{ChangeError, Chore},
-    tape::State,
+    lane::mutations::{ChangeError, Mutation},
+    tape::TapeState,
 };
 
 /// Result of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompactReport {
+pub struct CompactionResult {
     /// Transcript entry of the compaction; `None` if nothing was done.
     pub entry: Option<EntryId>,
     /// Estimated context tokens before and after.
     pub tokens: Option<(u64, u64)>,
     /// Name of the compaction strategy.
-    pub way: Option<&'static str>,
+    pub strategy: Option<&'static str>,
     /// Text for the user.
-    pub words: String,
+    pub text: String,
 }
 
 impl Hub {
     /// Compacts a session, with attention to `focus`. An active run is stopped first.
-    pub async fn compact(&self, key: &SessionKey, focus: Option<String>) -> Result<CompactReport, ChangeError> {
+    pub async fn compact(&self, key: &SessionKey, focus: Option<String>) -> Result<CompactionResult, ChangeError> {
         if !self.0.store.list().await?.iter().any(|(known, _)| known == key) {
             return Err(ChangeError::NoSession);
         }
@@ -36,8 +36,8 @@ impl Hub {
         let plain = Inbound::plain(run, (OWNER, "sessions.compact"), key.clone(), message);
         let inbound = Inbound { command: Some(Command::Compact(focus)), is_literal: false, ..plain };
         let tape = match self.submit(inbound).await.map(|accepted| accepted.disposition) {
-            Ok(Disposition::New(tape) | Disposition::InFlight(tape)) => tape,
-            Ok(Disposition::Finished(_)) => return Err(ChangeError::Changed),
+            Ok(SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape)) => tape,
+            Ok(SubmitOutcome::Finished(_)) => return Err(ChangeError::Changed),
             Err(SubmitError::Stopping) => return Err(ChangeError::Stopping),
             Err(SubmitError::Store(error)) => return Err(error.into()),
             Err(
@@ -48,28 +48,35 @@ impl Hub {
                 | SubmitError::Held(_)),
             ) => return Err(ChangeError::Refused(error.to_string())),
         };
-        let state = Follower::new(tape.clone()).end().await;
-        let mut report = CompactReport { entry: None, tokens: None, way: None, words: String::new() };
+        let state = Subscriber::new(tape.clone()).end().await;
+        let mut report = CompactionResult { entry: None, tokens: None, strategy: None, text: String::new() };
         for event in tape.read(&mut Cursor::default()) {
             if let RunEvent::Compacted { entry, before, after, way, .. } = event.kind {
-                report = CompactReport { entry: Some(entry), tokens: Some((before, after)), way: Some(way), ..report };
+                report = CompactionResult {
+                    entry: Some(entry),
+                    tokens: Some((before, after)),
+                    strategy: Some(way),
+                    ..report
+                };
             }
         }
         match state {
-            State::Ended(end) => match &end.outcome {
-                Outcome::Done => report.words = end.replies.first().map(|reply| reply.text.clone()).unwrap_or_default(),
+            TapeState::Ended(end) => match &end.outcome {
+                Outcome::Done => report.text = end.replies.first().map(|reply| reply.text.clone()).unwrap_or_default(),
                 outcome @ (Outcome::Aborted(_) | Outcome::Failed(_)) => {
-                    return Err(ChangeError::Refused(outcome.error().unwrap_or("it was stopped").to_owned()));
+                    return Err(ChangeError::Refused(
+                        outcome.error().unwrap_or("the compaction was stopped").to_owned(),
+                    ));
                 }
             },
-            State::Broken(why) => return Err(ChangeError::Refused(why)),
-            State::Refused | State::Queued | State::Running => return Err(ChangeError::Stopping),
+            TapeState::Broken(why) => return Err(ChangeError::Refused(why)),
+            TapeState::Rejected | TapeState::Queued | TapeState::Running => return Err(ChangeError::Stopping),
         }
         Ok(report)
     }
 
     /// Returns the compactions of a session, oldest first.
-    pub async fn compactions(&self, key: &SessionKey) -> Result<Vec<Compacted>, ChangeError> {
+    pub async fn compactions(&self, key: &SessionKey) -> Result<Vec<CompactionInfo>, ChangeError> {
         let session = self.0.store.load(key).await?.ok_or(ChangeError::NoSession)?;
         Ok(branch::compactions(&session.entries))
     }
@@ -78,8 +85,8 @@ impl Hub {
     /// Returns its entry id.
     pub async fn undo_compaction(&self, key: &SessionKey, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
         loop {
-            match self.change(key, |tell| Chore::Undo(id.clone(), tell)).await {
-                Err(ChangeError::Busy) => self.await_rest(key).await,
+            match self.change(key, |tell| Mutation::Undo(id.clone(), tell)).await {
+                Err(ChangeError::Busy) => self.await_idle(key).await,
                 undone => return undone,
             }
         }

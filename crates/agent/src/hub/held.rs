@@ -10,26 +10,26 @@ use std::{
     time::Duration,
 };
 
-use homard_audit::{Fact, What};
+use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey, message::ToolResult};
 use homard_store::{
-    Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished, Verdict,
+    Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, UnfinishedRun, Verdict,
     recovery::{HOLD_EXPIRED, MAX_HOLD_MS},
 };
 
-use super::{Hub, recover::GoingOn};
+use super::{Hub, recover::ResumedRun};
 use crate::{
     Ambient,
+    delivery::queue_records,
     lane::{
-        Resume,
-        epilogue::{closing, ending},
+        ResumeState,
+        epilogue::{close_records, end_records},
     },
-    post::queueing,
-    writer::Then,
+    writer::AfterCommit,
 };
 
 /// Maximum characters of a held run's message that are shown.
-const EXCERPT: usize = 120;
+const MAX_EXCERPT_CHARS: usize = 120;
 
 /// A held run, as shown to the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +52,11 @@ pub struct HeldRun {
 
 impl HeldRun {
     /// Builds the view of an unfinished run; `None` if it is not held.
-    pub fn of(found: &Unfinished) -> Option<Self> {
+    pub fn of(found: &UnfinishedRun) -> Option<Self> {
         let held_at = found.row.hold.filter(|_| found.row.state == RunState::Held)?.held_at;
         let homard_proto::message::Message::User(user) = &found.accept.message else { return None };
         let text = user.content.text();
-        let mut message: String = text.chars().take(EXCERPT).collect();
+        let mut message: String = text.chars().take(MAX_EXCERPT_CHARS).collect();
         if message.len() < text.len() {
             message.push('…');
         }
@@ -84,12 +84,12 @@ pub enum HeldError {
 }
 
 /// Builds the records that drop a held run without a hub. Its channel gets no message.
-pub fn dropping(ambient: &Ambient, found: &Unfinished) -> Vec<Rec> {
-    ending(ambient, (found, None), interrupted(DROPPED), &[])
+pub fn drop_records(ambient: &Ambient, found: &UnfinishedRun) -> Vec<Rec> {
+    end_records(ambient, (found, None), interrupted(DROPPED_REASON), &[])
 }
 
 /// Failure message of a run that the owner dropped.
-const DROPPED: &str = "the run was active at several crashes in a row, was held, and was dropped";
+const DROPPED_REASON: &str = "the run was active at several crashes in a row, was held, and was dropped";
 
 fn interrupted(why: &str) -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::Internal, message: format!("INTERRUPTED: {why}") })
@@ -110,12 +110,12 @@ impl HeldRuns {
 }
 
 /// Message to the sender of a run that is held.
-const ON_HOLD: &str = "⚠️ Your message is on hold: the gateway crashed several times in a row while it worked on it. Its owner \
-                       can continue or drop it; without a decision it ends after a day. New messages are answered.";
+const ON_HOLD_NOTICE: &str = "⚠️ Your message is on hold: the gateway crashed several times in a row while processing it. The owner \
+                       can continue or drop it; without a decision it expires after a day. New messages are answered.";
 
 /// A run that is held until the owner decides or it expires.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct HeldEntry {
     pub(super) run: RunId,
     pub(super) held_at: u64,
 }
@@ -136,7 +136,7 @@ impl Hub {
         let _one_at_a_time = self.0.held.deciding.lock().await;
         self.find_held(run).await?;
         let release = Rec::Release { run: run.clone(), at: self.0.ambient.now_ms() };
-        if self.0.writer.judge(vec![release]).await?.first() != Some(&Verdict::Stored) {
+        if self.0.writer.commit_with_verdicts(vec![release]).await?.first() != Some(&Verdict::Stored) {
             return Err(HeldError::NotHeld(run.clone()));
         }
         self.0.held.lock().remove(run);
@@ -144,24 +144,24 @@ impl Hub {
         // Read again: the stored run has changed.
         let found = self.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
         let Some(found) = found else { return Err(HeldError::NotHeld(run.clone())) };
-        let resume = Some(Resume::reentry(&found));
-        let Unfinished { accept, guests: absorbed, posted, .. } = found;
-        self.requeue(GoingOn { accept, resume, absorbed, posted });
+        let resume = Some(ResumeState::reentry(&found));
+        let UnfinishedRun { accept, absorbed, deliveries: posted, .. } = found;
+        self.requeue(ResumedRun { accept, resume, absorbed, posted });
         Ok(())
     }
 
     /// Ends a held run.
     pub async fn drop_held(&self, run: &RunId) -> Result<(), HeldError> {
-        self.end_held(run, interrupted(DROPPED)).await?;
+        self.end_held(run, interrupted(DROPPED_REASON)).await?;
         self.note_held(run, "dropped");
         Ok(())
     }
 
     /// Lists a run as held and ends it when it expires.
-    pub(super) fn keep_held(&self, held: Held) {
+    pub(super) fn keep_held(&self, held: HeldEntry) {
         self.0.held.lock().insert(held.run.clone());
         let hub = self.clone();
-        self.tend(async move {
+        self.spawn_background(async move {
             let left = held.held_at.saturating_add(MAX_HOLD_MS).saturating_sub(hub.0.ambient.now_ms());
             tokio::time::sleep(Duration::from_millis(left.saturating_add(1))).await;
             match hub.end_held(&held.run, interrupted(HOLD_EXPIRED)).await {
@@ -169,7 +169,7 @@ impl Hub {
                 // Released or dropped in the meantime.
                 Err(HeldError::NotHeld(_)) => {}
                 Err(HeldError::Store(error)) => {
-                    tracing::warn!(run = %held.run, %error, "expired run could not be ended; the next start ends it");
+                    tracing::warn!(run = %held.run, %error, "failed to end an expired run; the next start ends it");
                 }
             }
         });
@@ -178,14 +178,14 @@ impl Hub {
     async fn end_held(&self, run: &RunId, outcome: Outcome) -> Result<(), HeldError> {
         let _one_at_a_time = self.0.held.deciding.lock().await;
         let found = self.find_held(run).await?;
-        let records = self.ending(&found, outcome, &[]);
+        let records = self.end_records(&found, outcome, &[]);
         let mut deliveries = Vec::new();
         for record in &records {
             if let Rec::Queue(delivery) = record {
                 deliveries.push((**delivery).clone());
             }
         }
-        self.0.mail_out((records, Then::default()), deliveries, None);
+        self.0.send_deliveries((records, AfterCommit::default()), deliveries, None);
         self.0.writer.barrier().await?;
         self.0.held.lock().remove(run);
         // Waiters read the end of the run from the store.
@@ -203,7 +203,7 @@ impl Hub {
         Ok(found.filter(|row| row.state == RunState::Held).map(|row| row.run))
     }
 
-    async fn find_held(&self, run: &RunId) -> Result<Unfinished, HeldError> {
+    async fn find_held(&self, run: &RunId) -> Result<UnfinishedRun, HeldError> {
         let found = self.0.store.recover().await?.into_iter();
         let mut held = found.filter(|found| found.row.state == RunState::Held);
         held.find(|found| found.row.run == *run).ok_or_else(|| HeldError::NotHeld(run.clone()))
@@ -211,20 +211,20 @@ impl Hub {
 
     /// Builds the records that hold a run. Its open tool calls are answered first, so that the session can continue
     /// without it; its sender gets a message on the channel it came from.
-    pub(super) fn holding(&self, found: &Unfinished, answers: &[ToolResult]) -> Vec<Rec> {
+    pub(super) fn hold_records(&self, found: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
         let at = self.0.ambient.now_ms();
-        let mut records = closing(&self.0.ambient, found, answers);
-        if let Some(line) = self.line_of(found) {
-            line.resume(&found.posted);
+        let mut records = close_records(&self.0.ambient, found, answers);
+        if let Some(line) = self.output_of(found) {
+            line.resume(&found.deliveries);
             // The number of attempts makes the name unique if a released run is held again.
             let name = format!("held{}", found.attempts.len());
-            records.extend(queueing(&line.notice(&name, ON_HOLD, at)));
+            records.extend(queue_records(&line.notice(&name, ON_HOLD_NOTICE, at)));
         }
         records.push(Rec::Hold { run: found.row.run.clone(), at });
         records
     }
 
     fn note_held(&self, run: &RunId, decision: &str) {
-        self.audit().note(Fact::new(What::Recovered).ended(decision).with("run", run.as_str()));
+        self.audit().note(AuditRecord::new(AuditKind::Recovered).outcome(decision).with("run", run.as_str()));
     }
 }

@@ -4,17 +4,17 @@ mod background;
 mod backlog;
 mod children;
 mod compact;
+mod config;
 mod held;
-mod received;
+mod hook_events;
+mod live_status;
 mod recover;
 mod registry;
-mod setup;
+mod request;
 mod shared;
 mod status;
 mod trace;
 mod waits;
-mod words;
-mod work;
 
 use std::{
     sync::{Arc, Mutex, OnceLock},
@@ -23,47 +23,49 @@ use std::{
 
 use homard_audit::Audit;
 use homard_proto::{AgentId, EntryId, RunId, SessionId, SessionKey, message::Message, session};
-use homard_store::{Authority, Ended, Error as StoreError, Fence, RunRow, RunState, Store, branch};
+use homard_store::{Authority, EndRecord, Error as StoreError, Fence, RunRow, RunState, Store, branch};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     ambient::Ambient,
-    approval::Desk,
-    command::{Listed, listed},
+    approval::ExecApprovals,
+    command::{CommandInfo, all_commands},
+    delivery::Deliveries,
     event::AbortReason,
     lane::{
-        Job, Queued,
-        chores::{ChangeError, Chore, Deleted, Deletion, InjectedMessage, Patch},
-        rest::Rest,
+        LaneJob, Ticket,
+        idle_cache::IdleCache,
+        mutations::{ChangeError, DeletedSession, Deletion, InjectedMessage, Mutation, Patch},
         slots::Slots,
     },
-    post::Mail,
     profile::Agents,
-    tape::{Follower, State, Tape},
-    wire::{self, Reported},
-    writer::Writer,
+    tape::{Subscriber, Tape, TapeState},
+    wire::{self, RunReport},
+    writer::CommitWriter,
 };
 pub use background::BackgroundCommand;
-use background::Running;
+use background::RunningCommands;
 use backlog::Backlog;
-pub use children::{Child, Cleanup, Errand, Fate, Spawn, SpawnError, parent_of};
-pub use compact::CompactReport;
+pub use children::{ChildOutcome, ChildRun, Cleanup, SpawnError, SpawnParams, SpawnedChild, parent_of};
+pub use compact::CompactionResult;
+use config::HubConfig;
 use held::HeldRuns;
-pub use held::{HeldError, HeldRun, dropping};
+pub use held::{HeldError, HeldRun, drop_records};
 pub use homard_store::{
-    Look,
-    spend::{Period, Spent, day_of},
+    RunQuery,
+    usage::{UsageQuery, UsageSum, day_of},
 };
-pub use recover::{CrashLoops, Recovered};
-use setup::Setup;
+pub use live_status::{LiveRunStatus, RunProgress};
+pub use recover::{CrashLoops, RecoveryResult};
+pub(crate) use request::Admission;
+pub use request::{
+    AcceptedRun, HTTP, HubEvent, HubRules, Inbound, QueueDefaults, SubmitError, SubmitOutcome, WaitResult, WorkingDirs,
+};
 use shared::LiveRun;
 pub(crate) use shared::Shared;
-pub use trace::Life;
-pub use waits::Waiting;
-pub(crate) use words::Admission;
-pub use words::{Accepted, Disposition, HTTP, HubEvent, Inbound, QueueRules, Rules, SubmitError, Waited, WorkingDirs};
-pub use work::{Pace, Work};
+pub use trace::RunTrace;
+pub use waits::WaitGuard;
 
 /// Maximum number of live runs, active and queued.
 const MAX_LIVE: usize = 50_000;
@@ -73,7 +75,7 @@ const MAX_LIVE: usize = 50_000;
 pub struct Hub(pub(crate) Arc<Shared>);
 
 /// Messages with the ids of their transcript entries.
-pub type SaidLines = Vec<(EntryId, Arc<Message>)>;
+pub type HistoryEntries = Vec<(EntryId, Arc<Message>)>;
 
 impl Hub {
     /// Starts a hub with default rules. The receiver gets events of all runs; it may be dropped if it is not needed.
@@ -83,7 +85,7 @@ impl Hub {
         agents: Agents,
         slots: Slots,
     ) -> (Self, mpsc::UnboundedReceiver<HubEvent>) {
-        Self::start_with(ambient, (store, fence), agents, slots, Rules::default())
+        Self::start_with(ambient, (store, fence), agents, slots, HubRules::default())
     }
 
     /// Starts a hub with the given rules.
@@ -92,29 +94,29 @@ impl Hub {
         (store, fence): (Arc<dyn Store>, Fence),
         agents: Agents,
         slots: Slots,
-        rules: Rules,
+        rules: HubRules,
     ) -> (Self, mpsc::UnboundedReceiver<HubEvent>) {
         // Unbounded: a tape is queued at most once until it is read, so there are never more entries than live runs,
         // plus one event for each delivery.
         let (feed, follow) = mpsc::unbounded_channel();
-        let (writer, _) = Writer::start(store.clone(), fence);
+        let (writer, _) = CommitWriter::start(store.clone(), fence);
         let shared = Shared {
             ambient,
             store,
             writer,
-            setup: Setup::new(agents, rules),
+            config: HubConfig::new(agents, rules),
             slots,
-            rest: Rest::default(),
+            idle_cache: IdleCache::default(),
             draining: CancellationToken::new(),
             stopping: CancellationToken::new(),
             feed,
             tracker: TaskTracker::new(),
             live: Mutex::default(),
             arrivals: Notify::new(),
-            desk: OnceLock::new(),
-            mail: Mail::default(),
-            running: Running::default(),
-            purse: Arc::default(),
+            approvals: OnceLock::new(),
+            deliveries: Deliveries::default(),
+            background: RunningCommands::default(),
+            budgets: Arc::default(),
             backlog: Backlog::default(),
             held: HeldRuns::default(),
         };
@@ -133,32 +135,32 @@ impl Hub {
 
     /// Returns the configured agents.
     pub fn agents(&self) -> Agents {
-        self.0.setup.agents()
+        self.0.config.agents()
     }
 
     /// Replaces agents and rules. Active runs keep the old ones; runs that start later use the new ones.
-    pub fn set_up(&self, agents: Agents, rules: Rules) {
-        self.0.setup.change(agents, rules);
+    pub fn reconfigure(&self, agents: Agents, rules: HubRules) {
+        self.0.config.change(agents, rules);
     }
 
     /// Sets where exec approvals are requested. Can be set once; later calls are ignored.
-    pub fn open_desk(&self, desk: &Desk) {
-        self.0.desk.get_or_init(|| desk.clone());
+    pub fn set_approvals(&self, desk: &ExecApprovals) {
+        self.0.approvals.get_or_init(|| desk.clone());
     }
 
     /// Returns where exec approvals are requested, if set.
-    pub fn desk(&self) -> Option<&Desk> {
-        self.0.desk.get()
+    pub fn approvals(&self) -> Option<&ExecApprovals> {
+        self.0.approvals.get()
     }
 
     /// Returns the audit log.
     pub fn audit(&self) -> Audit {
-        self.0.setup.rules().audit.clone()
+        self.0.config.rules().audit.clone()
     }
 
     /// Returns the commands that the owner may write in a chat.
-    pub fn commands(&self) -> Vec<Listed> {
-        listed(&self.rules().triggers)
+    pub fn commands(&self) -> Vec<CommandInfo> {
+        all_commands(&self.rules().triggers)
     }
 
     /// Returns the concurrency limits.
@@ -167,44 +169,44 @@ impl Hub {
     }
 
     /// Returns the current rules.
-    pub(crate) fn rules(&self) -> Arc<Rules> {
-        self.0.setup.rules()
+    pub(crate) fn rules(&self) -> Arc<HubRules> {
+        self.0.config.rules()
     }
 
     /// Accepts a message. When this returns `Ok`, the message is on disk and its run will end exactly once.
     ///
     /// Unfinished runs of earlier processes in the session are queued first. The run id is then claimed before anything
     /// is awaited: of two equal requests at the same time one runs, and both get the same result.
-    pub async fn submit(&self, inbound: Inbound) -> Result<Accepted, SubmitError> {
+    pub async fn submit(&self, inbound: Inbound) -> Result<AcceptedRun, SubmitError> {
         if self.0.draining.is_cancelled() {
             return Err(SubmitError::Stopping);
         }
         self.recover_session(&inbound.key).await?;
         self.await_transcript(&inbound).await;
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
-        self.await_rival(&inbound).await;
-        let news = self.received(&inbound);
+        self.await_claim(&inbound).await;
+        let news = self.received_event(&inbound);
         let (tape, mut admission, is_new) = self.claim(inbound)?;
         let verdict = match admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await {
             Ok(verdict) => verdict.clone(),
             // The lane ended before it read the job.
             Err(_) => return Err(SubmitError::Stopping),
         };
-        let accepted = |at, disposition| Ok(Accepted { run: run.clone(), key: key.clone(), at, disposition });
+        let accepted = |at, disposition| Ok(AcceptedRun { run: run.clone(), key: key.clone(), at, disposition });
         match verdict {
             Admission::Accepted if is_new => {
-                self.tell_received(news);
-                accepted(tape.accepted_at(), Disposition::New(tape))
+                self.fire_received(news);
+                accepted(tape.accepted_at(), SubmitOutcome::New(tape))
             }
-            Admission::Accepted => accepted(tape.accepted_at(), Disposition::InFlight(tape)),
+            Admission::Accepted => accepted(tape.accepted_at(), SubmitOutcome::InFlight(tape)),
             Admission::Duplicate(row) => match (self.report(&row).await?, self.host_of(&row)) {
-                (Some(report), _) => accepted(row.accepted_at, Disposition::Finished(Box::new(report))),
-                (None, Some(host)) => accepted(row.accepted_at, Disposition::InFlight(host)),
+                (Some(report), _) => accepted(row.accepted_at, SubmitOutcome::Finished(Box::new(report))),
+                (None, Some(host)) => accepted(row.accepted_at, SubmitOutcome::InFlight(host)),
                 (None, None) => match self.held_for(&row).await? {
                     Some(held) => Err(SubmitError::Held(held)),
                     None => {
-                        let report = self.bury(&row).await?;
-                        accepted(row.accepted_at, Disposition::Finished(Box::new(report)))
+                        let report = self.force_end(&row).await?;
+                        accepted(row.accepted_at, SubmitOutcome::Finished(Box::new(report)))
                     }
                 },
             },
@@ -226,7 +228,7 @@ impl Hub {
     }
 
     /// Waits for the admission of another request that claims the same id. The store decides which of them owns it.
-    async fn await_rival(&self, inbound: &Inbound) {
+    async fn await_claim(&self, inbound: &Inbound) {
         loop {
             let rival = self.0.lock().runs.get(&inbound.run).filter(|known| !known.is_of(inbound)).map(LiveRun::claim);
             let Some((tape, mut admission)) = rival else { return };
@@ -243,10 +245,10 @@ impl Hub {
     /// before its session was reset), so that the entries of two runs are not interleaved.
     async fn await_transcript(&self, inbound: &Inbound) {
         let Some(transcript) = &inbound.session else { return };
-        let is_elsewhere = |run: &&LiveRun| run.tape.key() != &inbound.key && run.tape.works_in(transcript);
+        let is_elsewhere = |run: &&LiveRun| run.tape.key() != &inbound.key && run.tape.started_in(transcript);
         let runs: Vec<_> = self.0.lock().runs.values().filter(is_elsewhere).map(|run| run.tape.clone()).collect();
         for tape in runs {
-            Follower::new(tape).end().await;
+            Subscriber::new(tape).end().await;
         }
     }
 
@@ -266,8 +268,8 @@ impl Hub {
         let (admit, admission) = watch::channel(Admission::Pending);
         live.runs.insert(inbound.run.clone(), LiveRun::new(&tape, &inbound, admission.clone()));
         let key = inbound.key.clone();
-        let queued = Queued::new(inbound, tape.clone(), admit, &self.0.stopping);
-        self.0.send(&mut live, &key, Job::Run(Box::new(queued)));
+        let queued = Ticket::new(inbound, tape.clone(), admit, &self.0.stopping);
+        self.0.send(&mut live, &key, LaneJob::Run(Box::new(queued)));
         self.0.arrivals.notify_waiters();
         Ok((tape, admission, true))
     }
@@ -282,7 +284,7 @@ impl Hub {
                 stopped.extend(self.0.abort(&child, None, reason).await);
             }
             if reason == AbortReason::Stop {
-                self.0.running.stop(key);
+                self.0.background.stop(key);
             }
         }
         stopped
@@ -292,10 +294,10 @@ impl Hub {
     pub async fn stop(&self, command: &Inbound) -> Vec<RunId> {
         let stopped = self.abort(&command.key, None, AbortReason::Stop).await;
         match self.session(&command.key).await {
-            Ok(record) => self.0.tell_command(command, record.as_deref()),
+            Ok(record) => self.0.fire_command(command, record.as_deref()),
             Err(error) => {
-                tracing::warn!(key = %command.key, %error, "could not read the session");
-                self.0.tell_command(command, None);
+                tracing::warn!(key = %command.key, %error, "failed to read the session");
+                self.0.fire_command(command, None);
             }
         }
         stopped
@@ -307,9 +309,10 @@ impl Hub {
     }
 
     /// Returns active and queued runs, oldest first.
-    pub fn work(&self) -> Vec<Work> {
+    pub fn live_runs(&self) -> Vec<LiveRunStatus> {
         let now = self.0.ambient.now_ms();
-        let mut work: Vec<_> = self.0.lock().runs.values().filter_map(|run| Work::of(&run.tape, now)).collect();
+        let mut work: Vec<_> =
+            self.0.lock().runs.values().filter_map(|run| LiveRunStatus::of(&run.tape, now)).collect();
         work.sort_by_key(|work| work.accepted_at);
         work
     }
@@ -322,31 +325,31 @@ impl Hub {
     /// Like [`Self::note_event`], for an event caused by a request with this authority.
     pub async fn note_event_of(&self, key: &SessionKey, text: String, by: Authority) -> Result<(), ChangeError> {
         let text = self.agents().of(key.agent()).secrets.mask(&text).into_owned();
-        self.change(key, |tell| Chore::Event((text, by), tell)).await
+        self.change(key, |tell| Mutation::Event((text, by), tell)).await
     }
 
     /// Appends a message that no model wrote, once the session has no active or queued runs.
     pub async fn inject(&self, key: &SessionKey, text: String) -> Result<InjectedMessage, ChangeError> {
         loop {
-            match self.change(key, |tell| Chore::Note(text.clone(), tell)).await {
-                Err(ChangeError::Busy) => self.await_rest(key).await,
+            match self.change(key, |tell| Mutation::Note(text.clone(), tell)).await {
+                Err(ChangeError::Busy) => self.await_idle(key).await,
                 noted => return noted,
             }
         }
     }
 
     /// Waits for the end of all current runs of a session.
-    async fn await_rest(&self, key: &SessionKey) {
+    async fn await_idle(&self, key: &SessionKey) {
         let of = |run: &&LiveRun| run.tape.key() == key;
         let runs: Vec<_> = self.0.lock().runs.values().filter(of).map(|run| run.tape.clone()).collect();
         for tape in runs {
-            Follower::new(tape).end().await;
+            Subscriber::new(tape).end().await;
         }
     }
 
     /// Changes a session's record; creates the session if it does not exist. Returns the stored record.
     pub async fn patch(&self, key: &SessionKey, patch: Patch) -> Result<session::Record, ChangeError> {
-        self.change(key, |tell| Chore::Patch(patch, tell)).await
+        self.change(key, |tell| Mutation::Patch(patch, tell)).await
     }
 
     /// Gives a session a new transcript; creates the session if it does not exist. Its settings are kept.
@@ -354,34 +357,38 @@ impl Hub {
     /// An active run finishes in the old transcript; queued messages run in the new one. `reason` is passed to hooks:
     /// `new` or `reset`.
     pub async fn reset(&self, key: &SessionKey, reason: &'static str) -> Result<session::Record, ChangeError> {
-        self.change(key, |tell| Chore::Reset(reason, tell)).await
+        self.change(key, |tell| Mutation::Reset(reason, tell)).await
     }
 
     /// Runs the hooks of `/new` because another session replaces this one. The session itself does not change.
     pub async fn succeeded(&self, key: &SessionKey) -> Result<(), ChangeError> {
-        self.change(key, Chore::Succeeded).await
+        self.change(key, Mutation::Succeeded).await
     }
 
     /// Deletes a session after stopping its runs and archives its transcript. Returns what was deleted, if it existed.
-    pub async fn delete(&self, key: &SessionKey, expected: Option<SessionId>) -> Result<Option<Deleted>, ChangeError> {
+    pub async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Option<SessionId>,
+    ) -> Result<Option<DeletedSession>, ChangeError> {
         if *key == self.agents().default_id().main_session() {
             return Err(ChangeError::Main(key.clone()));
         }
-        self.change(key, |tell| Chore::Delete(Deletion { expected, tell })).await
+        self.change(key, |tell| Mutation::Delete(Deletion { expected, tell })).await
     }
 
     /// Passes a change to the session's lane and waits for the result.
     async fn change<T>(
         &self,
         key: &SessionKey,
-        chore: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Chore,
+        chore: impl FnOnce(oneshot::Sender<Result<T, ChangeError>>) -> Mutation,
     ) -> Result<T, ChangeError> {
         if self.0.stopping.is_cancelled() {
             return Err(ChangeError::Stopping);
         }
         self.recover_session(key).await?;
         let (tell, told) = oneshot::channel();
-        self.0.send(&mut self.0.lock(), key, Job::Change(Box::new(chore(tell))));
+        self.0.send(&mut self.0.lock(), key, LaneJob::Change(Box::new(chore(tell))));
         // A dropped sender means that the lane ended before it read the job.
         told.await.unwrap_or(Err(ChangeError::Stopping))
     }
@@ -400,14 +407,14 @@ impl Hub {
     }
 
     /// True if the session has an active or queued run.
-    pub fn is_at_work(&self, key: &SessionKey) -> bool {
+    pub fn has_live_run(&self, key: &SessionKey) -> bool {
         self.0.lock().runs.values().any(|run| run.tape.key() == key)
     }
 
     /// Waits for the end of a run, up to a time limit, without affecting it.
     ///
     /// An unknown run is waited for like a slow one: its sender may be about to submit it.
-    pub async fn wait(&self, run: &RunId, patience: Duration) -> Result<Waited, StoreError> {
+    pub async fn wait(&self, run: &RunId, patience: Duration) -> Result<WaitResult, StoreError> {
         let patience = tokio::time::sleep(patience);
         tokio::pin!(patience);
         loop {
@@ -420,34 +427,34 @@ impl Hub {
                 Some(follower) => tokio::select! {
                     biased;
                     state = follower.end() => state,
-                    () = &mut patience => return Ok(tape.map_or(Waited::Timeout, |tape| Waited::now(&tape))),
+                    () = &mut patience => return Ok(tape.map_or(WaitResult::Timeout, |tape| WaitResult::now(&tape))),
                 },
-                None => State::Refused,
+                None => TapeState::Rejected,
             };
-            if let (Some(tape), true) = (tape, state != State::Refused) {
-                return Ok(Waited::now(&tape));
+            if let (Some(tape), true) = (tape, state != TapeState::Rejected) {
+                return Ok(WaitResult::now(&tape));
             }
             let row = self.0.store.run(run).await?;
             if let Some(row) = row
                 && let RunState::Ended(ended) = &row.state
             {
-                return Ok(Waited::Ended(Box::new(self.report_end(&row, ended).await?)));
+                return Ok(WaitResult::Ended(Box::new(self.report_end(&row, ended).await?)));
             }
             tokio::select! {
                 biased;
                 () = arrival => {}
-                () = &mut patience => return Ok(Waited::Timeout),
+                () = &mut patience => return Ok(WaitResult::Timeout),
             }
         }
     }
 
     /// Subscribes to the events of a live run from its beginning; `None` if it is not live.
-    pub fn follow(&self, run: &RunId) -> Option<Follower> {
-        self.0.lock().runs.get(run).map(|run| Follower::new(run.tape.clone()))
+    pub fn follow(&self, run: &RunId) -> Option<Subscriber> {
+        self.0.lock().runs.get(run).map(|run| Subscriber::new(run.tape.clone()))
     }
 
     /// Returns the result of a finished run with its replies; `None` if it has not ended or is unknown.
-    pub async fn reported(&self, run: &RunId) -> Result<Option<Reported>, StoreError> {
+    pub async fn reported(&self, run: &RunId) -> Result<Option<RunReport>, StoreError> {
         match self.0.store.run(run).await? {
             Some(row) => self.report(&row).await,
             None => Ok(None),
@@ -493,24 +500,27 @@ impl Hub {
     /// Returns a session's record and its messages, oldest first.
     pub async fn history(&self, key: &SessionKey) -> Result<Option<(session::Record, Vec<Arc<Message>>)>, StoreError> {
         let loaded = self.0.store.load(key).await?;
-        Ok(loaded.map(|session| (session.record, branch::said(&session.entries))))
+        Ok(loaded.map(|session| (session.record, branch::all_messages(&session.entries))))
     }
 
     /// Like [`Self::history`], with the ids of the transcript entries.
-    pub async fn history_lines(&self, key: &SessionKey) -> Result<Option<(session::Record, SaidLines)>, StoreError> {
+    pub async fn history_entries(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<(session::Record, HistoryEntries)>, StoreError> {
         let loaded = self.0.store.load(key).await?;
-        Ok(loaded.map(|session| (session.record, branch::said_lines(&session.entries))))
+        Ok(loaded.map(|session| (session.record, branch::all_message_entries(&session.entries))))
     }
 
     /// Returns the messages of one transcript of a session with their entry ids, oldest first, also of a transcript the
     /// session no longer uses. `None` if it does not exist.
-    pub async fn transcript_lines(
+    pub async fn transcript_entries(
         &self,
         key: &SessionKey,
         session: &SessionId,
-    ) -> Result<Option<SaidLines>, StoreError> {
+    ) -> Result<Option<HistoryEntries>, StoreError> {
         let entries = self.0.store.transcript(key, session).await?;
-        Ok(entries.map(|entries| branch::said_lines(&entries)))
+        Ok(entries.map(|entries| branch::all_message_entries(&entries)))
     }
 
     /// True if the journal is working: it has committed everything submitted so far within this time, and the last
@@ -537,7 +547,7 @@ impl Hub {
         self.0.tracker.close();
         self.0.tracker.wait().await;
         if let Err(error) = self.0.writer.barrier().await {
-            tracing::error!(%error, "the last records could not be stored");
+            tracing::error!(%error, "failed to store the last records");
         }
     }
 
@@ -548,16 +558,16 @@ impl Hub {
     }
 
     /// Returns the result of a stored run, with its replies from its transcript; `None` if it has not ended.
-    async fn report(&self, row: &RunRow) -> Result<Option<Reported>, StoreError> {
+    async fn report(&self, row: &RunRow) -> Result<Option<RunReport>, StoreError> {
         let RunState::Ended(ended) = &row.state else { return Ok(None) };
         self.report_end(row, ended).await.map(Some)
     }
 
-    async fn report_end(&self, row: &RunRow, ended: &Ended) -> Result<Reported, StoreError> {
+    async fn report_end(&self, row: &RunRow, ended: &EndRecord) -> Result<RunReport, StoreError> {
         let entries = match &row.session {
             Some(session) if wire::is_in_transcript(ended) => self.0.store.transcript(&row.key, session).await?,
             Some(_) | None => None,
         };
-        Ok(Reported::from_row(row, ended, &entries.unwrap_or_default()))
+        Ok(RunReport::from_row(row, ended, &entries.unwrap_or_default()))
     }
 }

@@ -2,32 +2,32 @@
 
 use std::sync::Arc;
 
-use homard_audit::{Fact, What};
+use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{SessionKey, message::ToolResult};
 use homard_store::{
-    Accept, DeliveryRow, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, Unfinished,
-    recovery::{self, Plan},
+    Accept, DeliveryRow, Error as StoreError, Failure, FailureKind, Outcome, Rec, RunRow, RunState, UnfinishedRun,
+    recovery::{self, RecoveryPlan},
 };
 use tokio::sync::watch;
 
 use super::{
     Admission, Hub, Inbound,
-    held::Held,
-    shared::{Live, LiveRun, interrupted},
+    held::HeldEntry,
+    shared::{LiveRun, LiveState, interrupted},
 };
 use crate::{
     command::Command,
-    lane::{Job, Queued, Resume, epilogue::ending},
-    post::line::{Line, Style},
+    delivery::run_output::{OutputStyle, RunOutput},
+    lane::{LaneJob, ResumeState, Ticket, epilogue::end_records},
     run::RunError,
     tape::Tape,
-    tool::Origin,
-    wire::Reported,
+    tool::RunOrigin,
+    wire::RunReport,
 };
 
 /// Result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recovered {
+pub struct RecoveryResult {
     /// Number of runs that were queued again or resumed.
     pub resumed: usize,
     /// Number of held runs.
@@ -45,9 +45,9 @@ pub enum CrashLoops {
 }
 
 /// A run to resume, with its stored state.
-pub(super) struct GoingOn {
+pub(super) struct ResumedRun {
     pub(super) accept: Accept,
-    pub(super) resume: Option<Resume>,
+    pub(super) resume: Option<ResumeState>,
     pub(super) absorbed: Vec<RunRow>,
     pub(super) posted: Vec<DeliveryRow>,
 }
@@ -56,31 +56,31 @@ impl Hub {
     /// Recovers all unfinished runs and undelivered messages of earlier processes. For the gateway's start.
     ///
     /// When this returns, runs that are not resumed have ended or are held.
-    pub async fn recover(&self, loops: CrashLoops) -> Result<Recovered, StoreError> {
+    pub async fn recover(&self, loops: CrashLoops) -> Result<RecoveryResult, StoreError> {
         let mut backlog = self.0.backlog.open(&*self.0.store).await?;
-        let (going_on, recovered) = self.settle_found(backlog.all(), loops).await?;
+        let (going_on, recovered) = self.settle_unfinished(backlog.all(), loops).await?;
         // Before any new message is sent on the channels.
-        self.0.take_up_mail().await?;
+        self.0.recover_outbox().await?;
         backlog.all_done();
         drop(backlog);
         self.requeue_all(going_on);
-        self.take_up_children().await?;
-        self.take_up_commands().await?;
+        self.recover_children().await?;
+        self.recover_commands().await?;
         Ok(recovered)
     }
 
     /// Recovers the unfinished runs of one session, which precede anything new in it. Every request does this; a caller
     /// that wants to know which runs it waits for may do it first.
-    pub async fn recover_session(&self, key: &SessionKey) -> Result<Recovered, StoreError> {
+    pub async fn recover_session(&self, key: &SessionKey) -> Result<RecoveryResult, StoreError> {
         if self.0.backlog.is_empty() {
-            return Ok(Recovered::default());
+            return Ok(RecoveryResult::default());
         }
         let mut backlog = self.0.backlog.open(&*self.0.store).await?;
         let found = backlog.of(key);
         if found.is_empty() {
-            return Ok(Recovered::default());
+            return Ok(RecoveryResult::default());
         }
-        let (going_on, recovered) = self.settle_found(found, CrashLoops::Hold).await?;
+        let (going_on, recovered) = self.settle_unfinished(found, CrashLoops::Hold).await?;
         // While the backlog is locked, so that the next request finds these runs in the queue.
         self.requeue_all(going_on);
         backlog.done(key);
@@ -88,39 +88,45 @@ impl Hub {
     }
 
     /// Ends and holds the runs that are not resumed, in one commit.
-    async fn settle_found(
+    async fn settle_unfinished(
         &self,
-        all: Vec<Unfinished>,
+        all: Vec<UnfinishedRun>,
         loops: CrashLoops,
-    ) -> Result<(Vec<GoingOn>, Recovered), StoreError> {
+    ) -> Result<(Vec<ResumedRun>, RecoveryResult), StoreError> {
         let (mut going_on, mut records, mut held) = (Vec::new(), Vec::new(), Vec::new());
         for found in all {
             let plan = self.plan(&found, loops).await?;
             self.note_recovery(&found, &plan);
-            let begun = found.row.started_at.into_iter().chain(found.row.taken_up.iter().copied()).collect();
-            let go_on = |resume| GoingOn {
+            let begun = found.row.started_at.into_iter().chain(found.row.resumed_at.iter().copied()).collect();
+            let go_on = |resume| ResumedRun {
                 accept: found.accept.clone(),
                 resume,
-                absorbed: found.guests.clone(),
-                posted: found.posted.clone(),
+                absorbed: found.absorbed.clone(),
+                posted: found.deliveries.clone(),
             };
             match plan {
-                Plan::Requeue => going_on.push(go_on(None)),
-                Plan::Resume(answers) => {
+                RecoveryPlan::Requeue => going_on.push(go_on(None)),
+                RecoveryPlan::Resume(answers) => {
                     let (session, entries) = (found.row.session.clone(), found.entries.clone());
-                    going_on.push(go_on(Some(Resume { session, begun, entries, answers, reentry: None })));
+                    going_on.push(go_on(Some(ResumeState {
+                        session,
+                        starts: begun,
+                        entries,
+                        known_results: answers,
+                        reentry: None,
+                    })));
                 }
-                Plan::Reenter => going_on.push(go_on(Some(Resume::reentry(&found)))),
-                Plan::Hold(answers) => {
-                    records.extend(self.holding(&found, &answers));
-                    held.push(Held { run: found.row.run.clone(), held_at: self.0.ambient.now_ms() });
+                RecoveryPlan::Reenter => going_on.push(go_on(Some(ResumeState::reentry(&found)))),
+                RecoveryPlan::Hold(answers) => {
+                    records.extend(self.hold_records(&found, &answers));
+                    held.push(HeldEntry { run: found.row.run.clone(), held_at: self.0.ambient.now_ms() });
                 }
-                Plan::StayHeld => {
+                RecoveryPlan::StayHeld => {
                     let held_at = found.row.hold.map_or(found.row.accepted_at, |hold| hold.held_at);
-                    held.push(Held { run: found.row.run.clone(), held_at });
+                    held.push(HeldEntry { run: found.row.run.clone(), held_at });
                 }
-                Plan::End(outcome, answers) => {
-                    records.extend(self.ending(&found, outcome, &answers));
+                RecoveryPlan::End(outcome, answers) => {
+                    records.extend(self.end_records(&found, outcome, &answers));
                     if let Some(session) = found.row.session.clone().filter(|_| found.accept.options.is_ephemeral) {
                         records.push(Rec::Delete { key: found.row.key.clone(), expect: session });
                     }
@@ -131,57 +137,61 @@ impl Hub {
         self.0.writer.commit(records).await?;
         // Runs that were active go first, because their entries are at the end of the transcript; also before a message
         // that could not be started because of a storage failure.
-        going_on.sort_by_key(|run: &GoingOn| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
-        let recovered = Recovered { resumed: going_on.len(), held: held.len() };
+        going_on.sort_by_key(|run: &ResumedRun| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
+        let recovered = RecoveryResult { resumed: going_on.len(), held: held.len() };
         held.into_iter().for_each(|held| self.keep_held(held));
         Ok((going_on, recovered))
     }
 
     /// Builds the records that end a run which is not resumed.
-    pub(super) fn ending(&self, found: &Unfinished, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
-        ending(&self.0.ambient, (found, self.line_of(found).as_deref()), outcome, answers)
+    pub(super) fn end_records(&self, found: &UnfinishedRun, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
+        end_records(&self.0.ambient, (found, self.output_of(found).as_deref()), outcome, answers)
     }
 
     /// Builds the channel output of a recovered run; `None` if it did not come from a channel.
-    pub(super) fn line_of(&self, found: &Unfinished) -> Option<Arc<Line>> {
+    pub(super) fn output_of(&self, found: &UnfinishedRun) -> Option<Arc<RunOutput>> {
         let inbound = Inbound::from(found.accept.clone());
         let key = &found.row.key;
         let profile =
             self.agents().of(key.agent()).in_session(key, inbound.cwd.as_ref()).overridden(&inbound.overrides);
-        let style = Style::of(&profile, (&Origin::of(&inbound), &found.row.key));
-        self.0.line(&inbound, style)
+        let style = OutputStyle::of(&profile, (&RunOrigin::of(&inbound), &found.row.key));
+        self.0.run_output(&inbound, style)
     }
 
-    fn requeue_all(&self, all: Vec<GoingOn>) {
+    fn requeue_all(&self, all: Vec<ResumedRun>) {
         all.into_iter().for_each(|run| self.requeue(run));
     }
 
     /// Decides what happens to a recovered run. A run whose session got a new transcript in the meantime cannot be
     /// resumed, because its lane works in the new transcript.
-    async fn plan(&self, found: &Unfinished, loops: CrashLoops) -> Result<Plan, StoreError> {
+    async fn plan(&self, found: &UnfinishedRun, loops: CrashLoops) -> Result<RecoveryPlan, StoreError> {
         let answers = match recovery::plan(found, self.0.ambient.now_ms()) {
-            Plan::Resume(answers) => answers,
-            Plan::Hold(answers) if loops == CrashLoops::Resume => answers,
-            plan @ (Plan::Requeue | Plan::Reenter | Plan::Hold(_) | Plan::StayHeld | Plan::End(..)) => return Ok(plan),
+            RecoveryPlan::Resume(answers) => answers,
+            RecoveryPlan::Hold(answers) if loops == CrashLoops::Resume => answers,
+            plan @ (RecoveryPlan::Requeue
+            | RecoveryPlan::Reenter
+            | RecoveryPlan::Hold(_)
+            | RecoveryPlan::StayHeld
+            | RecoveryPlan::End(..)) => return Ok(plan),
         };
         if let Some(session) = &found.row.session
             && self.0.store.find(session).await?.as_ref() != Some(&found.row.key)
         {
             let message = RunError::Orphaned.to_string();
-            return Ok(Plan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers));
+            return Ok(RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers));
         }
-        Ok(Plan::Resume(answers))
+        Ok(RecoveryPlan::Resume(answers))
     }
 
-    fn note_recovery(&self, found: &Unfinished, plan: &Plan) {
+    fn note_recovery(&self, found: &UnfinishedRun, plan: &RecoveryPlan) {
         let decision = match plan {
-            Plan::Requeue => "queued again",
-            Plan::Resume(_) => "goes on",
-            Plan::Reenter => "released",
-            Plan::Hold(_) | Plan::StayHeld => "held",
-            Plan::End(..) => "ended",
+            RecoveryPlan::Requeue => "requeued",
+            RecoveryPlan::Resume(_) => "resumed",
+            RecoveryPlan::Reenter => "released",
+            RecoveryPlan::Hold(_) | RecoveryPlan::StayHeld => "held",
+            RecoveryPlan::End(..) => "ended",
         };
-        let fact = Fact::new(What::Recovered).by(found.row.key.as_str()).ended(decision);
+        let fact = AuditRecord::new(AuditKind::Recovered).actor(found.row.key.as_str()).outcome(decision);
         self.audit().note(fact.with("run", found.row.run.as_str()));
     }
 
@@ -194,48 +204,48 @@ impl Hub {
     }
 
     /// Puts a stored run back into its session's queue, with the runs absorbed by it.
-    pub(super) fn requeue(&self, run: GoingOn) {
-        let GoingOn { accept, resume, absorbed, posted } = run;
+    pub(super) fn requeue(&self, run: ResumedRun) {
+        let ResumedRun { accept, resume, absorbed, posted } = run;
         let key = accept.key.clone();
         let mut live = self.0.lock();
         let at = accept.at;
-        let mut queued = self.revive(&mut live, Inbound::from(accept), at);
+        let mut queued = self.restore(&mut live, Inbound::from(accept), at);
         queued.host(absorbed.into_iter().map(|row| {
             let at = row.accepted_at;
-            self.revive(&mut live, Inbound::from(row), at)
+            self.restore(&mut live, Inbound::from(row), at)
         }));
-        let queued = queued.having_posted(posted);
+        let queued = queued.with_deliveries(posted);
         let queued = match resume {
             Some(resume) => queued.resuming(resume),
             None => queued,
         };
-        self.0.send(&mut live, &key, Job::Run(Box::new(queued)));
+        self.0.send(&mut live, &key, LaneJob::Run(Box::new(queued)));
         self.0.arrivals.notify_waiters();
     }
 
     /// Registers a stored run as live again.
-    fn revive(&self, live: &mut Live, mut inbound: Inbound, at: u64) -> Queued {
+    fn restore(&self, live: &mut LiveState, mut inbound: Inbound, at: u64) -> Ticket {
         let (run, key) = (inbound.run.clone(), inbound.key.clone());
         let tape = Tape::new(run.clone(), key, at, self.0.feed.clone());
         let (admit, admission) = watch::channel(Admission::Accepted);
         let text = inbound.message.content.text();
         inbound.command = match inbound.key.is_cron() {
             // A scheduled run has a transcript of its own.
-            true => Some(Command::BeginWith(text)),
+            true => Some(Command::NewTranscriptWith(text)),
             false if inbound.is_literal => None,
             false => {
-                let command = self.0.setup.rules().read(&inbound.principal, &text).command;
+                let command = self.0.config.rules().parse(&inbound.principal, &text).command;
                 // The set of commands may have changed since the message was accepted; its authority has not.
                 command.filter(|command| inbound.authority.is_full() || !command.needs_admin())
             }
         };
         live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));
-        Queued::new(inbound, tape, admit, &self.0.stopping).found()
+        Ticket::new(inbound, tape, admit, &self.0.stopping).recovered()
     }
 
     /// Ends a run whose terminal record could not be stored when it ended. It is not live, or its id would still be
     /// claimed.
-    pub(super) async fn bury(&self, row: &RunRow) -> Result<Reported, StoreError> {
+    pub(super) async fn force_end(&self, row: &RunRow) -> Result<RunReport, StoreError> {
         let ended = interrupted(row.accepted_at, self.0.ambient.now_ms());
         let run = match &row.state {
             RunState::Absorbed(host) => host,
@@ -243,6 +253,6 @@ impl Hub {
         };
         let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended.clone()) };
         self.0.writer.commit(vec![terminal]).await?;
-        Ok(Reported::from_row(row, &ended, &[]))
+        Ok(RunReport::from_row(row, &ended, &[]))
     }
 }

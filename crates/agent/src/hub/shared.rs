@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use homard_audit::{Fact, What};
+use homard_audit::{AuditKind, AuditRecord};
 use homard_proto::{RunId, SessionKey, message::Usage};
-use homard_store::{Ended, Failure, FailureKind, Outcome, Rec, Store};
+use homard_store::{EndRecord, Failure, FailureKind, Outcome, Rec, Store};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     task::JoinHandle,
@@ -17,37 +17,40 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Admission, HubEvent, Inbound,
-    background::Running,
+    background::RunningCommands,
     backlog::Backlog,
+    config::HubConfig,
     held::HeldRuns,
     registry::{Mailbox, Registry},
-    setup::Setup,
-    waits::Waits,
+    waits::WaitGraph,
 };
 use crate::{
     ambient::Ambient,
-    approval::Desk,
-    course::{self, Span},
+    approval::ExecApprovals,
+    budget::BudgetLedger,
+    delivery::Deliveries,
     event::AbortReason,
-    lane::{self, Job, rest::Rest, slots::Slots},
-    post::Mail,
-    purse::Purse,
+    lane::{self, LaneJob, idle_cache::IdleCache, slots::Slots},
     tape::Tape,
-    writer::Writer,
+    timeline::{self, TimelineRange},
+    writer::CommitWriter,
 };
 
 /// Retry interval for storing the end of a run.
-const BURIAL: Duration = Duration::from_secs(1);
+const TERMINAL_RETRY: Duration = Duration::from_secs(1);
 
 /// Builds the terminal result of a run whose own end could not be stored.
-pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
-    let message = "INTERRUPTED: the run's end could not be stored when it came".to_owned();
-    Ended {
+pub(super) fn interrupted(accepted_at: u64, at: u64) -> EndRecord {
+    let message = "INTERRUPTED: the run's result could not be stored when it finished".to_owned();
+    EndRecord {
         outcome: Outcome::Failed(Failure { kind: FailureKind::Internal, message }),
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
-        steps: course::of(&[], Span { accepted_at, begun: &[accepted_at], held: None, stored_at: None, until: at }),
+        steps: timeline::build_timeline(
+            &[],
+            TimelineRange { accepted_at, earlier_starts: &[accepted_at], held: None, stored_at: None, until: at },
+        ),
         ended_at: at,
         words: None,
         payloads: None,
@@ -58,27 +61,27 @@ pub(super) fn interrupted(accepted_at: u64, at: u64) -> Ended {
 pub(crate) struct Shared {
     pub(crate) ambient: Ambient,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) writer: Writer,
-    pub(crate) setup: Setup,
+    pub(crate) writer: CommitWriter,
+    pub(crate) config: HubConfig,
     pub(crate) slots: Slots,
-    pub(crate) rest: Rest,
+    pub(crate) idle_cache: IdleCache,
     /// Cancelled when no more runs may start.
     pub(crate) draining: CancellationToken,
     /// Cancelled when all tasks must end.
     pub(crate) stopping: CancellationToken,
     pub(super) feed: mpsc::UnboundedSender<HubEvent>,
     pub(super) tracker: TaskTracker,
-    pub(super) live: Mutex<Live>,
+    pub(super) live: Mutex<LiveState>,
     /// Notified whenever a run is claimed, for callers that wait for an unknown run.
     pub(super) arrivals: Notify,
     /// Exec approvals, once set.
-    pub(crate) desk: OnceLock<Desk>,
+    pub(crate) approvals: OnceLock<ExecApprovals>,
     /// Outgoing messages that are not delivered yet.
-    pub(crate) mail: Mail,
+    pub(crate) deliveries: Deliveries,
     /// Background commands that run in this process.
-    pub(crate) running: Running,
+    pub(crate) background: RunningCommands,
     /// Budgets of model usage.
-    pub(crate) purse: Arc<Purse>,
+    pub(crate) budgets: Arc<BudgetLedger>,
     /// Unfinished runs of earlier processes that are not recovered yet.
     pub(super) backlog: Backlog,
     /// Locked while a held run is released or ended, so that only one decision takes effect.
@@ -87,23 +90,23 @@ pub(crate) struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hub").field("setup", &self.setup).finish_non_exhaustive()
+        f.debug_struct("Shared").field("setup", &self.config).finish_non_exhaustive()
     }
 }
 
 /// Live lanes and runs, behind one short lock that is never held across an await.
 #[derive(Debug, Default)]
-pub(super) struct Live {
-    pub(super) lanes: Registry<SessionKey, mpsc::UnboundedSender<Job>>,
+pub(super) struct LiveState {
+    pub(super) lanes: Registry<SessionKey, mpsc::UnboundedSender<LaneJob>>,
     pub(super) runs: HashMap<RunId, LiveRun>,
     /// Which sessions wait for which.
-    pub(super) waits: Waits,
+    pub(super) waits: WaitGraph,
 }
 
 #[derive(Debug)]
 pub(super) struct LiveRun {
     pub(super) tape: Arc<Tape>,
-    pub(super) asked: (String, String, String),
+    pub(super) request_key: (String, String, String),
     pub(super) admission: watch::Receiver<Admission>,
     /// The session that started this run's session, if any.
     pub(super) parent: Option<SessionKey>,
@@ -112,12 +115,12 @@ pub(super) struct LiveRun {
 impl LiveRun {
     pub(super) fn new(tape: &Arc<Tape>, inbound: &Inbound, admission: watch::Receiver<Admission>) -> Self {
         let asked = (inbound.principal.clone(), inbound.method.clone(), inbound.fingerprint.clone());
-        Self { tape: tape.clone(), asked, admission, parent: inbound.parent() }
+        Self { tape: tape.clone(), request_key: asked, admission, parent: inbound.parent() }
     }
 
     /// True if the run belongs to this very request.
     pub(super) fn is_of(&self, inbound: &Inbound) -> bool {
-        let (principal, method, fingerprint) = &self.asked;
+        let (principal, method, fingerprint) = &self.request_key;
         (principal, method, fingerprint) == (&inbound.principal, &inbound.method, &inbound.fingerprint)
     }
 
@@ -128,17 +131,17 @@ impl LiveRun {
 
 impl Shared {
     /// Writes an audit record for a denied tool call.
-    pub(crate) fn note_denied(&self, tape: &Tape, tool: &str, by: &str) {
-        let fact = Fact::new(What::PolicyDenied).by(tape.key().as_str()).ended(by);
-        self.setup.rules().audit.note(fact.with("tool", tool).with("run", tape.run().as_str()));
+    pub(crate) fn audit_denied(&self, tape: &Tape, tool: &str, by: &str) {
+        let fact = AuditRecord::new(AuditKind::PolicyDenied).actor(tape.key().as_str()).outcome(by);
+        self.config.rules().audit.note(fact.with("tool", tool).with("run", tape.run().as_str()));
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Live> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LiveState> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes a job to the session's lane and starts the lane if needed. The lock is held, so the lane cannot retire.
-    pub(super) fn send(self: &Arc<Self>, live: &mut Live, key: &SessionKey, job: Job) {
+    pub(super) fn send(self: &Arc<Self>, live: &mut LiveState, key: &SessionKey, job: LaneJob) {
         live.lanes.send(key, job, || {
             // Unbounded: a queued message is on disk, or its sender waits for it.
             let (mailbox, jobs) = mpsc::unbounded_channel();
@@ -148,13 +151,13 @@ impl Shared {
     }
 
     /// Publishes an event to the subscriber of all runs.
-    pub(crate) fn tell(&self, event: HubEvent) {
+    pub(crate) fn publish(&self, event: HubEvent) {
         // Without a gateway there is no subscriber; the event is dropped.
         self.feed.send(event).ok();
     }
 
     /// Passes a job to a session's lane.
-    pub(crate) fn post(self: &Arc<Self>, key: &SessionKey, job: Job) {
+    pub(crate) fn post(self: &Arc<Self>, key: &SessionKey, job: LaneJob) {
         self.send(&mut self.lock(), key, job);
     }
 
@@ -171,7 +174,7 @@ impl Shared {
             if !live.lanes.contains(key) {
                 return Vec::new();
             }
-            self.send(&mut live, key, Job::Abort { run, reason, tell });
+            self.send(&mut live, key, LaneJob::Abort { run, reason, tell });
         }
         told.await.unwrap_or_default()
     }
@@ -198,7 +201,7 @@ impl Shared {
     pub(crate) fn stop_descendants(self: &Arc<Self>, key: &SessionKey, reason: AbortReason) -> usize {
         let children = self.descendants(key);
         for child in &children {
-            self.post(child, Job::Abort { run: None, reason, tell: oneshot::channel().0 });
+            self.post(child, LaneJob::Abort { run: None, reason, tell: oneshot::channel().0 });
         }
         children.len()
     }
@@ -211,15 +214,15 @@ impl Shared {
     }
 
     /// Retries in a task to store the end of a run whose terminal record was rejected.
-    pub(crate) fn bury_later(self: &Arc<Self>, (run, accepted_at): (RunId, u64)) {
+    pub(crate) fn force_end_later(self: &Arc<Self>, (run, accepted_at): (RunId, u64)) {
         let shared = self.clone();
-        self.spawn("undertaker", async move {
+        self.spawn("terminal-retry", async move {
             loop {
                 tokio::select! {
                     biased;
                     // The next start finds the run unfinished.
                     () = shared.draining.cancelled() => return,
-                    () = tokio::time::sleep(BURIAL) => {}
+                    () = tokio::time::sleep(TERMINAL_RETRY) => {}
                 }
                 let ended = interrupted(accepted_at, shared.ambient.now_ms());
                 let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended) };
@@ -232,21 +235,21 @@ impl Shared {
     }
 
     /// Ends an idle lane, unless a job arrived in the meantime.
-    pub(crate) fn retire(&self, key: &SessionKey, jobs: &mpsc::UnboundedReceiver<Job>) -> bool {
+    pub(crate) fn retire(&self, key: &SessionKey, jobs: &mpsc::UnboundedReceiver<LaneJob>) -> bool {
         self.lock().lanes.retire(key, jobs)
     }
 
     /// Cleans up after a panic in a lane: marks the tapes of its runs as broken. On disk these runs are unfinished, and
     /// a restart recovers them. Jobs that the lane had not read are kept for the restarted lane.
-    pub(crate) fn break_off(&self, key: &SessionKey, jobs: &mut mpsc::UnboundedReceiver<Job>) {
-        tracing::error!(%key, "a session's task panicked");
+    pub(crate) fn break_off(&self, key: &SessionKey, jobs: &mut mpsc::UnboundedReceiver<LaneJob>) {
+        tracing::error!(%key, "session task panicked");
         let mut live = self.lock();
         let mut spared = Vec::new();
-        live.lanes.look_through(key, jobs, |job| spared.extend(job.tape().cloned()));
+        live.lanes.visit_jobs(key, jobs, |job| spared.extend(job.tape().cloned()));
         live.runs.retain(|_, run| {
             let is_lost = run.tape.key() == key && !spared.iter().any(|tape| Arc::ptr_eq(tape, &run.tape));
             if is_lost {
-                run.tape.break_off("internal error in the session's task; the run goes on after a restart");
+                run.tape.mark_broken("internal error in the session's task; the run resumes after a restart");
             }
             !is_lost
         });
@@ -270,11 +273,11 @@ impl Shared {
     }
 }
 
-impl Mailbox for mpsc::UnboundedSender<Job> {
-    type Job = Job;
-    type Jobs = mpsc::UnboundedReceiver<Job>;
+impl Mailbox for mpsc::UnboundedSender<LaneJob> {
+    type Job = LaneJob;
+    type Jobs = mpsc::UnboundedReceiver<LaneJob>;
 
-    fn put(&self, job: Job) {
+    fn put(&self, job: LaneJob) {
         // Fails only if the runtime shuts down and drops the lane; the job has no waiters then, either.
         self.send(job).ok();
     }
@@ -283,7 +286,7 @@ impl Mailbox for mpsc::UnboundedSender<Job> {
         jobs.is_empty()
     }
 
-    fn drain(jobs: &mut Self::Jobs) -> Vec<Job> {
+    fn drain(jobs: &mut Self::Jobs) -> Vec<LaneJob> {
         std::iter::from_fn(|| jobs.try_recv().ok()).collect()
     }
 }

@@ -6,50 +6,50 @@ use homard_proto::{Route, SessionKey, session};
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 
-use super::{Hub, Pace, Work};
+use super::{Hub, LiveRunStatus, RunProgress};
 use crate::{
     command::{
-        Command, OWNER, StatusFacts,
-        queue::{Overrides, resolve},
+        Command, OWNER, StatusInput,
+        queue::{QueueOverrides, resolve},
     },
-    conversation::Conversation,
-    lane::{answering, answering_model, report},
+    history::SessionHistory,
+    lane::{answering, answering_model, context_report},
     schedule::clock_line,
-    tool::Origin,
+    tool::RunOrigin,
 };
 
 impl Hub {
     /// Returns the `/status` text of a session with the current time; `None` if the session does not exist.
     pub async fn status(&self, key: &SessionKey) -> Result<Option<String>, StoreError> {
         let Some(session) = self.0.store.load(key).await? else { return Ok(None) };
-        let (record, history) = (session.record, Conversation::read(&session.entries));
-        let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
-        let report = report(&self.0, key, (&record, &history), (&self.0.ambient.run_id(), None, &origin)).await;
-        let shortened = report.shortened_words();
+        let (record, history) = (session.record, SessionHistory::read(&session.entries));
+        let origin = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
+        let report = context_report(&self.0, key, (&record, &history), (&self.0.ambient.run_id(), None, &origin)).await;
+        let shortened = report.shortening_text();
         let (profile, rules) = (self.agents().of(key.agent()), self.rules());
         let (channel, config) = rules.queue.of(&Route::default());
         let model = answering_model(&profile, &record);
         let now = self.0.ambient.now_ms();
-        let work: Vec<_> = self.work().into_iter().filter(|work| work.key == *key).collect();
-        let is_waiting = |work: &&Work| work.pace == Pace::Queued;
+        let work: Vec<_> = self.live_runs().into_iter().filter(|work| work.key == *key).collect();
+        let is_waiting = |work: &&LiveRunStatus| work.progress == RunProgress::Queued;
         let at_work = work.iter().find(|work| !is_waiting(work));
-        let facts = StatusFacts {
+        let facts = StatusInput {
             version: env!("CARGO_PKG_VERSION"),
             model: &answering(&profile, &record),
-            models: &profile.offers,
+            models: &profile.selectable_models,
             key,
             record: &record,
             tokens: report.tokens.and_then(|tokens| tokens.context),
             shortened: shortened.as_deref(),
-            queue: resolve(&Overrides::default(), &Overrides::from(&record), &channel, &config),
-            waiting: work.iter().filter(is_waiting).count(),
-            at_work: at_work.map(|work| (&work.run, Duration::from_millis(now.saturating_sub(work.accepted_at)))),
+            queue: resolve(&QueueOverrides::default(), &QueueOverrides::from(&record), &channel, &config),
+            queued: work.iter().filter(is_waiting).count(),
+            active_run: at_work.map(|work| (&work.run, Duration::from_millis(now.saturating_sub(work.accepted_at)))),
             triggers: &rules.triggers,
             levels: profile.levels(model.spec()),
-            has_xhigh: model.spec().thinking.contains(&homard_model::Level::Xhigh),
+            has_xhigh: model.spec().thinking.contains(&homard_model::ReasoningLevel::Xhigh),
         };
         let said = Command::Status.change(&facts).map(|change| change.reply).unwrap_or_default();
-        let zone = profile.setting.zone.clone().unwrap_or(TimeZone::UTC);
+        let zone = profile.prompt.zone.clone().unwrap_or(TimeZone::UTC);
         Ok(Some(format!("{said}\n{}", clock_line(now, &zone))))
     }
 

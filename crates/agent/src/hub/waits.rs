@@ -6,9 +6,9 @@ use super::Hub;
 
 /// Edges of the wait graph: one pair of sessions per waiting call.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Vec<(SessionKey, SessionKey)>);
+pub(super) struct WaitGraph(Vec<(SessionKey, SessionKey)>);
 
-impl Waits {
+impl WaitGraph {
     /// Adds an edge from `one` to `other`. Returns false if `other` already waits for `one`, directly or through
     /// others.
     fn begin(&mut self, one: &SessionKey, other: &SessionKey) -> bool {
@@ -46,13 +46,13 @@ impl Waits {
 /// Guard: one session waits for another until this is dropped.
 #[derive(Debug)]
 #[must_use = "the wait is over when this is dropped"]
-pub struct Waiting {
+pub struct WaitGuard {
     hub: Hub,
     one: SessionKey,
     other: SessionKey,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.hub.0.lock().waits.end(&self.one, &self.other);
     }
@@ -61,9 +61,9 @@ impl Drop for Waiting {
 impl Hub {
     /// Registers that a run of `one` waits for a run of `other`. `None` if that would be a deadlock, because `other` is
     /// the same session or waits for `one`, directly or through others.
-    pub fn wait_for(&self, one: &SessionKey, other: &SessionKey) -> Option<Waiting> {
+    pub fn wait_for(&self, one: &SessionKey, other: &SessionKey) -> Option<WaitGuard> {
         let is_free = self.0.lock().waits.begin(one, other);
-        is_free.then(|| Waiting { hub: self.clone(), one: one.clone(), other: other.clone() })
+        is_free.then(|| WaitGuard { hub: self.clone(), one: one.clone(), other: other.clone() })
     }
 }
 
@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_circle_of_waits_is_not_closed() {
-        let mut waits = Waits::default();
-        let begin = |waits: &mut Waits, one: &str, other: &str| waits.begin(&key(one), &key(other));
+        let mut waits = WaitGraph::default();
+        let begin = |waits: &mut WaitGraph, one: &str, other: &str| waits.begin(&key(one), &key(other));
         assert!(!begin(&mut waits, "a", "a"));
         assert!(begin(&mut waits, "a", "b"));
         assert!(begin(&mut waits, "b", "c"));
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn two_calls_that_wait_for_the_same_end_one_by_one() {
-        let mut waits = Waits::default();
+        let mut waits = WaitGraph::default();
         assert!(waits.begin(&key("a"), &key("b")) && waits.begin(&key("a"), &key("b")));
         waits.end(&key("a"), &key("b"));
         assert!(!waits.begin(&key("b"), &key("a")));

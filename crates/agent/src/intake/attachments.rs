@@ -5,7 +5,7 @@
 //! sees it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use homard_media::{FitError, InboundFile, InboundFolder, Limits, Picture, fit};
+use homard_media::{FitError, FittedImage, ImageLimits, InboundFile, InboundFolder, fit};
 use homard_proto::{
     ErrorShape,
     message::{Block, Content, User},
@@ -13,13 +13,13 @@ use homard_proto::{
 };
 
 /// Maximum number of attachments of a message.
-pub const MOST: usize = 20;
+pub const MAX_ATTACHMENTS: usize = 20;
 /// Maximum size of an attachment in bytes.
-pub const MOST_BYTES: usize = 5_000_000;
+pub const MAX_ATTACHMENT_BYTES: usize = 5_000_000;
 
 /// Opened attachments of a message.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Attached {
+pub struct Attachments {
     /// Pictures, in order.
     pub pictures: Vec<Block>,
     /// A note for the model about each other file, with its path.
@@ -32,13 +32,13 @@ pub async fn open_all(
     attachments: Vec<Attachment>,
     folder: Option<InboundFolder>,
     stem: &str,
-) -> Result<Attached, ErrorShape> {
+) -> Result<Attachments, ErrorShape> {
     if attachments.is_empty() {
-        return Ok(Attached::default());
+        return Ok(Attachments::default());
     }
-    if attachments.len() > MOST {
+    if attachments.len() > MAX_ATTACHMENTS {
         let why = format!(
-            "{} attachments are too many: a message may have {MOST}; send the rest in another",
+            "{} attachments are too many: a message may have {MAX_ATTACHMENTS}; send the rest in another message",
             attachments.len()
         );
         return Err(ErrorShape::invalid(why));
@@ -46,21 +46,21 @@ pub async fn open_all(
     let stem = stem.to_owned();
     // Decoding a picture is CPU-bound and must not block other requests.
     let opened = tokio::task::spawn_blocking(move || {
-        let mut attached = Attached::default();
+        let mut attached = Attachments::default();
         for (place, attachment) in (1..).zip(&attachments) {
             match open(place, attachment, (folder.as_ref(), &stem))? {
-                Opened::Picture(block) => attached.pictures.push(block),
-                Opened::File(note) => attached.notes.push(note),
+                OpenedAttachment::Picture(block) => attached.pictures.push(block),
+                OpenedAttachment::File(note) => attached.notes.push(note),
             }
         }
         Ok(attached)
     });
     opened
         .await
-        .unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("attachments could not be opened: {error}"))))
+        .unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("failed to decode the attachments: {error}"))))
 }
 
-impl Attached {
+impl Attachments {
     /// True if there are no attachments.
     pub fn is_empty(&self) -> bool {
         self.pictures.is_empty() && self.notes.is_empty()
@@ -88,7 +88,7 @@ pub fn attach(message: &mut User, pictures: Vec<Block>) {
     message.content = Content::Blocks(words.into_iter().chain(pictures).collect());
 }
 
-enum Opened {
+enum OpenedAttachment {
     Picture(Block),
     File(String),
 }
@@ -97,7 +97,7 @@ fn open(
     place: usize,
     attachment: &Attachment,
     (folder, stem): (Option<&InboundFolder>, &str),
-) -> Result<Opened, ErrorShape> {
+) -> Result<OpenedAttachment, ErrorShape> {
     let name = attachment.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("attachment {place}"), |name| format!("attachment {name:?}"));
     let wrong = |why: &str| ErrorShape::invalid(format!("{name}: {why}"));
@@ -106,22 +106,22 @@ fn open(
     };
     let data = decode(content).map_err(wrong)?;
     let declared = attachment.mime.as_deref().unwrap_or_default().trim().to_lowercase();
-    match fit(data.clone(), &Limits::default()) {
-        Ok(picture) => return Ok(Opened::Picture(Picture::into_block(picture))),
+    match fit(data.clone(), &ImageLimits::default()) {
+        Ok(picture) => return Ok(OpenedAttachment::Picture(FittedImage::into_block(picture))),
         Err(FitError::Unknown) if !declared.starts_with("image/") => {}
         Err(error) => return Err(wrong(&error.to_string())),
     }
     let Some(folder) = folder else {
-        return Err(wrong("it is no picture, and there is no workspace to keep it in; send its text in the message"));
+        return Err(wrong("not an image, and the agent has no workspace to store it in; send its text in the message"));
     };
     let stem = format!("{stem}-{place}");
     let (given, mime) = (attachment.name.as_deref(), Some(declared.as_str()));
     let file = InboundFile { bytes: &data, name: given, mime, is_voice: false, stem: &stem };
-    let (note, trouble) = folder.keep(file).map_err(|error| wrong(&format!("it cannot be kept: {error}")))?;
+    let (note, trouble) = folder.store(file).map_err(|error| wrong(&format!("cannot be stored: {error}")))?;
     if let Some(error) = trouble {
-        tracing::warn!(%error, folder = folder.path(), "old files could not be removed");
+        tracing::warn!(%error, folder = folder.path(), "failed to remove old files");
     }
-    Ok(Opened::File(note))
+    Ok(OpenedAttachment::File(note))
 }
 
 /// Decodes the content of an attachment.
@@ -129,13 +129,15 @@ fn decode(content: &str) -> Result<Vec<u8>, &'static str> {
     let content = content.trim();
     let data =
         content.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")).map_or(content, |(_, data)| data);
-    if data.len() / 4 * 3 > MOST_BYTES + 3 {
-        return Err("exceeds size limit: it may have 5000000 bytes; scale it down");
+    if data.len() / 4 * 3 > MAX_ATTACHMENT_BYTES + 3 {
+        return Err("exceeds size limit: at most 5000000 bytes are allowed; scale it down");
     }
     let Ok(bytes) = STANDARD.decode(data) else { return Err("invalid base64; send the file's bytes in base64") };
     match bytes.len() {
-        0 => Err("it is empty"),
-        length if length > MOST_BYTES => Err("exceeds size limit: it may have 5000000 bytes; scale it down"),
+        0 => Err("content is empty"),
+        length if length > MAX_ATTACHMENT_BYTES => {
+            Err("exceeds size limit: at most 5000000 bytes are allowed; scale it down")
+        }
         _ => Ok(bytes),
     }
 }
@@ -149,7 +151,7 @@ mod tests {
     /// A picture of one pixel.
     const DOT: &str = "R0lGODdhAQABAIAAAP///////ywAAAAAAQABAAACAkQBADs=";
 
-    async fn opened(attachments: Value, folder: Option<InboundFolder>) -> Result<Attached, String> {
+    async fn opened(attachments: Value, folder: Option<InboundFolder>) -> Result<Attachments, String> {
         open_all(serde_json::from_value(attachments).unwrap(), folder, "r1").await.map_err(|error| error.message)
     }
 
@@ -186,49 +188,52 @@ mod tests {
             "[media attached: media/inbound/owner/r1-1-plan.pdf (application/pdf, 8 bytes)]",
             "[media attached: media/inbound/owner/r1-3-file (file, 5 bytes)]",
         ];
-        assert_eq!(attached, Attached { pictures: vec![dot()], notes: notes.map(str::to_owned).to_vec() });
+        assert_eq!(attached, Attachments { pictures: vec![dot()], notes: notes.map(str::to_owned).to_vec() });
         assert_eq!(std::fs::read(home.path().join("media/inbound/owner/r1-1-plan.pdf")).unwrap(), b"%PDF-1.4");
         let mut message = User::text("read it", 1);
         attached.attach_to(&mut message);
         let words = ["read it", notes[0], notes[1]].join("\n\n");
         assert_eq!(message.content, Content::Blocks(vec![Block::text(words), dot()]));
-        let why = "attachment \"plan.pdf\": it is no picture, and there is no workspace to keep it in; send its text in the message";
+        let why = "attachment \"plan.pdf\": not an image, and the agent has no workspace to store it in; send its text in the message";
         assert_eq!(opened(sent, None).await, Err(why.to_owned()));
     }
 
     #[tokio::test]
     async fn what_cannot_be_shown_is_refused_by_its_name() {
-        let large = STANDARD.encode(vec![0; MOST_BYTES + 1]);
+        let large = STANDARD.encode(vec![0; MAX_ATTACHMENT_BYTES + 1]);
         for (attachment, why) in [
             (
                 json!({"fileName": "a.png", "content": "%%%%"}),
                 "attachment \"a.png\": invalid base64; send the file's bytes in base64",
             ),
             (json!({"content": "AAA"}), "attachment 1: invalid base64; send the file's bytes in base64"),
-            (json!({"content": ""}), "attachment 1: it is empty"),
+            (json!({"content": ""}), "attachment 1: content is empty"),
             (json!(null), "attachment 1: content is missing; send the file's bytes there, in base64"),
             (json!("nonsense"), "attachment 1: content is missing; send the file's bytes there, in base64"),
             (
                 json!({"fileName": "a", "content": 7}),
                 "attachment \"a\": content is missing; send the file's bytes there, in base64",
             ),
-            (json!({"content": large}), "attachment 1: exceeds size limit: it may have 5000000 bytes; scale it down"),
+            (
+                json!({"content": large}),
+                "attachment 1: exceeds size limit: at most 5000000 bytes are allowed; scale it down",
+            ),
             (
                 json!({"mimeType": "image/png", "content": STANDARD.encode("hello")}),
-                "attachment 1: it is not a PNG, JPEG, GIF or WebP picture",
+                "attachment 1: not a PNG, JPEG, GIF or WebP picture",
             ),
-            (json!({"content": &DOT[..16]}), "attachment 1: it is damaged; save it again"),
+            (json!({"content": &DOT[..16]}), "attachment 1: the picture is damaged; save it again"),
             (
                 json!({"content": STANDARD.encode(b"\0\0\0\x18ftypheic\0\0\0\0")}),
-                "attachment 1: HEIC pictures cannot be shown to a model; convert it to PNG or JPEG",
+                "attachment 1: HEIC pictures cannot be sent to a model; convert the file to PNG or JPEG",
             ),
         ] {
             assert_eq!(shown(json!([attachment])).await, Err(why.to_owned()));
         }
-        let many = shown(vec![json!({"content": DOT}); MOST + 1].into()).await;
+        let many = shown(vec![json!({"content": DOT}); MAX_ATTACHMENTS + 1].into()).await;
         assert_eq!(
             many,
-            Err("21 attachments are too many: a message may have 20; send the rest in another".to_owned())
+            Err("21 attachments are too many: a message may have 20; send the rest in another message".to_owned())
         );
     }
 

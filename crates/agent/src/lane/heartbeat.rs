@@ -4,39 +4,39 @@ use homard_proto::transcript::{Entry, Kind};
 use homard_reply::payload::Payload;
 use homard_store::Rec;
 
-use super::{Lane, Queued, slots::Class};
+use super::{Lane, Ticket, slots::RunClass};
 use crate::{
     ambient::iso,
-    event::{Event, HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent},
+    event::{HeartbeatAnswer, HeartbeatKind, Outcome, RunEvent, TapeEvent},
     profile::Profile,
-    schedule::heartbeat::finding::{self, Context},
+    schedule::heartbeat::finding::{self, AnswerContext},
 };
 
 /// Tools that affect people, other sessions or later runs. Their calls must be in the context when a reaction arrives.
-const LASTING: [&str; 4] = ["message", "sessions_send", "sessions_spawn", "cron"];
+const LASTING_TOOLS: [&str; 4] = ["message", "sessions_send", "sessions_spawn", "cron"];
 
 impl Lane {
     /// Parses the answer of a successful heartbeat and removes replies that report nothing new. `None` for any other
     /// run.
     pub(super) fn read_heartbeat(
         &self,
-        queued: &Queued,
+        queued: &Ticket,
         profile: &Profile,
         (outcome, has_token): (&Outcome, bool),
         replies: &mut Vec<Payload>,
     ) -> Option<HeartbeatAnswer> {
-        if queued.inbound.class != Class::Heartbeat || *outcome != Outcome::Done {
+        if queued.inbound.class != RunClass::Heartbeat || *outcome != Outcome::Done {
             return None;
         }
-        let context = Context {
+        let context = AnswerContext {
             has_token,
             ack_max: profile.delivery.ack_max,
             has_events: queued.has_events,
-            has_chat: queued.line.is_some(),
+            has_chat: queued.output.is_some(),
             record: self.session.as_ref().map(|session| &session.record),
             now: self.hub.ambient.now_ms(),
         };
-        let answer = finding::read(replies, context);
+        let answer = finding::interpret(replies, context);
         match answer.kind {
             HeartbeatKind::Empty | HeartbeatKind::Ok | HeartbeatKind::Duplicate => replies.clear(),
             HeartbeatKind::Finding { .. } => {}
@@ -46,31 +46,38 @@ impl Lane {
 
     /// Builds the entry that removes a heartbeat from the model's context if it reported nothing and had no lasting
     /// effect. Otherwise idle heartbeats would accumulate in the context until the next compaction.
-    pub(super) fn leave_out(&self, queued: &Queued, answer: &HeartbeatAnswer, facts: &[Event]) -> Option<Rec> {
+    pub(super) fn exclude_heartbeat(
+        &self,
+        queued: &Ticket,
+        answer: &HeartbeatAnswer,
+        facts: &[TapeEvent],
+    ) -> Option<Rec> {
         let is_lasting = facts.iter().any(|fact| match &fact.kind {
-            RunEvent::ToolEnded { result, .. } => LASTING.contains(&result.tool_name.as_str()) && !result.is_error,
+            RunEvent::ToolEnded { result, .. } => {
+                LASTING_TOOLS.contains(&result.tool_name.as_str()) && !result.is_error
+            }
             // A compaction refers to the entries it keeps, which may be among these.
             RunEvent::Compacted { .. } => true,
             RunEvent::Started { .. }
-            | RunEvent::Waited(_)
-            | RunEvent::Placed(_)
+            | RunEvent::SlotWaited(_)
+            | RunEvent::DispositionChanged(_)
             | RunEvent::Busy(_)
             | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Absorbed { .. }
-            | RunEvent::Asking(_)
-            | RunEvent::Heard
-            | RunEvent::Discarded { .. }
+            | RunEvent::ModelRequested(_)
+            | RunEvent::FirstToken
+            | RunEvent::AnswerDropped { .. }
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::Answering { .. }
-            | RunEvent::Rewound { .. }
+            | RunEvent::ModelChanged { .. }
+            | RunEvent::MessageReset { .. }
             | RunEvent::Retrying { .. }
-            | RunEvent::Switched { .. }
+            | RunEvent::CandidateFailed { .. }
             | RunEvent::Assistant { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
-            | RunEvent::Hooked(_)
+            | RunEvent::HookDecision(_)
             | RunEvent::Withheld(_)
             | RunEvent::Compacting
             | RunEvent::NotCompacted { .. }
@@ -84,9 +91,9 @@ impl Lane {
         if is_lasting || queued.has_events || queued.tape.broken().is_some() {
             return None;
         }
-        let (session, first) = (queued.session.clone()?, queued.input_line.as_ref()?);
+        let (session, first) = (queued.session.clone()?, queued.input_entry.as_ref()?);
         let (id, timestamp) = (self.hub.ambient.entry_id(), iso(self.hub.ambient.now_ms()));
-        let entry = Box::new(Entry { kind: Kind::left_out(first), id, parent_id: None, timestamp });
+        let entry = Box::new(Entry { kind: Kind::exclusion(first), id, parent_id: None, timestamp });
         Some(Rec::Entry { run: Some(queued.inbound.run.clone()), key: self.key.clone(), session, entry })
     }
 }

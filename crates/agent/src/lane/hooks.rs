@@ -2,22 +2,25 @@
 
 use std::sync::Arc;
 
-use homard_hooks::{AgentEnd, Context, Event, Hooks, Point, Reset, Sending, Sent, SessionEnd, SessionStart, Signal};
+use homard_hooks::{
+    AgentEnd, HookContext, HookEvent, HookPoint, Hooks, InternalEvent, OutgoingMessage, SentMessage, SessionEnd,
+    SessionReset, SessionStart,
+};
 use homard_proto::{SessionId, message::Message};
 use homard_reply::payload::Payload;
 use serde_json::{Map, Value, json};
 
-use super::{Lane, Queued};
+use super::{Lane, Ticket};
 use crate::{
-    event::{End, Outcome, RunEvent},
-    hooks::{place, place_of},
+    event::{Outcome, RunEnd, RunEvent},
+    hooks::{hook_context, message_context},
     hub::Inbound,
     profile::Profile,
 };
 
 /// Why a session got a new transcript, and the one it replaces.
 #[derive(Debug, Clone)]
-pub(super) struct News {
+pub(super) struct TranscriptChange {
     /// Previous transcript and its number of messages; `None` for a new session.
     pub(super) before: Option<(SessionId, usize)>,
     /// One of: new, reset, idle, daily, deleted.
@@ -28,16 +31,16 @@ pub(super) struct News {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ResetCause<'a> {
     /// A chat command.
-    Command(&'a Queued),
+    Command(&'a Ticket),
     /// A method of the gateway.
     Method(&'static str),
     /// The session was idle for too long.
     Stale,
 }
 
-impl Queued {
+impl Ticket {
     /// Returns the command word that asked for a new transcript.
-    pub(super) fn anew(&self) -> &'static str {
+    pub(super) fn reset_reason(&self) -> &'static str {
         let text = self.inbound.message.content.text();
         let is_reset = text.trim_start().get(..6).is_some_and(|word| word.eq_ignore_ascii_case("/reset"));
         if is_reset { "reset" } else { "new" }
@@ -46,30 +49,34 @@ impl Queued {
 
 impl Lane {
     fn hooks(&self) -> Hooks {
-        self.hub.setup.rules().hooks.clone()
+        self.hub.config.rules().hooks.clone()
     }
 
-    fn place(&self, session: Option<&SessionId>) -> Context {
-        place(&self.hub.setup.agents().of(self.key.agent()), &self.key, session)
+    fn place(&self, session: Option<&SessionId>) -> HookContext {
+        hook_context(&self.hub.config.agents().of(self.key.agent()), &self.key, session)
     }
 
     /// Runs hooks before the session gets a new transcript. Returns messages for the chat.
     pub(super) async fn before_reset(&mut self, reason: &str, cause: ResetCause<'_>) -> Vec<String> {
         let hooks = self.hooks();
-        let is_heard = hooks.is_heard("command", reason) || hooks.is_heard("session", "auto-reset");
-        if !hooks.has(Point::BeforeReset) && !is_heard {
+        let is_heard = hooks.has_listener("command", reason) || hooks.has_listener("session", "auto-reset");
+        if !hooks.has(HookPoint::BeforeReset) && !is_heard {
             return Vec::new();
         }
         if let Err(error) = self.open().await {
-            tracing::warn!(key = %self.key, %error, "could not read the session");
+            tracing::warn!(key = %self.key, %error, "failed to read the session");
         }
         let session = self.session.as_ref();
         let id = session.map(|session| session.record.session_id.clone());
         let file = id.as_ref().and_then(|id| self.hub.store.transcript_path(&self.key, id));
-        if hooks.has(Point::BeforeReset) && session.is_some_and(|session| !session.history.is_empty()) {
+        if hooks.has(HookPoint::BeforeReset) && session.is_some_and(|session| !session.history.is_empty()) {
             let messages = session.map(|session| session.history.to_vec()).unwrap_or_default();
-            let event = Event::BeforeReset(Reset { session_file: file.clone(), messages, reason: reason.to_owned() });
-            hooks.ask(event, &self.place(id.as_ref())).await;
+            let event = HookEvent::BeforeReset(SessionReset {
+                session_file: file.clone(),
+                messages,
+                reason: reason.to_owned(),
+            });
+            hooks.call(event, &self.place(id.as_ref())).await;
         }
         let record = session.and_then(|session| serde_json::to_value(&session.record).ok()).unwrap_or_default();
         let mut context = Map::from_iter([
@@ -99,13 +106,13 @@ impl Lane {
     /// Fires an internal hook and waits for it. Returns messages for the chat.
     pub(super) async fn signal(&self, kind: &str, action: &str, mut context: Map<String, Value>) -> Vec<String> {
         let hooks = self.hooks();
-        if !hooks.is_heard(kind, action) {
+        if !hooks.has_listener(kind, action) {
             return Vec::new();
         }
-        let profile = self.hub.setup.agents().of(self.key.agent());
+        let profile = self.hub.config.agents().of(self.key.agent());
         context.insert("agentId".to_owned(), profile.id.to_string().into());
         context.insert("workspaceDir".to_owned(), json!(profile.home()));
-        let signal = Signal {
+        let signal = InternalEvent {
             kind: kind.to_owned(),
             action: action.to_owned(),
             session_key: self.key.to_string(),
@@ -113,23 +120,23 @@ impl Lane {
             timestamp: self.hub.ambient.now_ms(),
             messages: Vec::new(),
         };
-        hooks.signal(signal).await.messages
+        hooks.emit(signal).await.messages
     }
 
     /// Fires the hooks of an accepted command. Commands that start a new transcript fire theirs in
     /// [`before_reset`](Self::before_reset).
-    pub(super) fn tell_command(&self, inbound: &Inbound) {
-        if !inbound.begins_anew() {
-            self.hub.tell_command(inbound, self.session.as_ref().map(|session| &session.record));
+    pub(super) fn fire_command(&self, inbound: &Inbound) {
+        if !inbound.starts_transcript() {
+            self.hub.fire_command(inbound, self.session.as_ref().map(|session| &session.record));
         }
     }
 
     /// Fires the hooks for the end of a transcript and the start of the next one.
-    pub(super) fn tell_news(&self, news: &News, now: Option<&SessionId>) {
+    pub(super) fn fire_transcript_change(&self, news: &TranscriptChange, now: Option<&SessionId>) {
         let hooks = self.hooks();
         let key = self.key.to_string();
         if let Some((before, message_count)) = &news.before {
-            let event = Event::SessionEnd(SessionEnd {
+            let event = HookEvent::SessionEnd(SessionEnd {
                 session_id: before.to_string(),
                 session_key: key.clone(),
                 message_count: *message_count,
@@ -137,32 +144,32 @@ impl Lane {
                 reason: news.reason.to_owned(),
                 next_session_id: now.map(ToString::to_string),
             });
-            hooks.tell(&event, &self.place(Some(before)));
+            hooks.notify(&event, &self.place(Some(before)));
         }
         if let Some(now) = now {
-            let event = Event::SessionStart(SessionStart {
+            let event = HookEvent::SessionStart(SessionStart {
                 session_id: now.to_string(),
                 session_key: key,
                 resumed_from: news.before.as_ref().map(|(before, _)| before.to_string()),
             });
-            hooks.tell(&event, &self.place(Some(now)));
+            hooks.notify(&event, &self.place(Some(now)));
         }
     }
 
     /// Fires the hooks for the end of a run.
-    pub(super) fn tell_end(&self, queued: &Queued, profile: &Profile, end: &End) {
+    pub(super) fn fire_agent_end(&self, queued: &Ticket, profile: &Profile, end: &RunEnd) {
         let hooks = self.hooks();
         // Commands that are answered without a model have no agent run.
-        let has_agent = queued.wish().is_none() && queued.answer().is_none();
-        if !hooks.has(Point::AgentEnd) || !has_agent {
+        let has_agent = queued.task().is_none() && queued.fixed_reply().is_none();
+        if !hooks.has(HookPoint::AgentEnd) || !has_agent {
             return;
         }
         let messages = match &self.session {
             Some(session) => session.history.to_vec(),
-            None => told(queued),
+            None => run_messages(queued),
         };
         let began = end.started_at.unwrap_or(end.ended_at);
-        let event = Event::AgentEnd(AgentEnd {
+        let event = HookEvent::AgentEnd(AgentEnd {
             messages,
             success: end.outcome == Outcome::Done,
             error: end.outcome.error().map(str::to_owned),
@@ -170,37 +177,37 @@ impl Lane {
             run_id: queued.inbound.run.to_string(),
         });
         let (provider, model) = end.model.clone();
-        let place = place_of(profile, end.session.as_ref(), &queued.inbound);
-        let place = Context { model_provider_id: Some(provider), model_id: Some(model), ..place };
-        hooks.tell(&event, &place);
+        let place = message_context(profile, end.session.as_ref(), &queued.inbound);
+        let place = HookContext { model_provider_id: Some(provider), model_id: Some(model), ..place };
+        hooks.notify(&event, &place);
     }
 
     /// Runs hooks on outgoing replies, which may change or drop them.
     pub(super) async fn before_sending(
         &self,
-        queued: &Queued,
+        queued: &Ticket,
         profile: &Profile,
         replies: Vec<Payload>,
     ) -> Vec<Payload> {
         let hooks = self.hooks();
         // For channel deliveries the hooks run when they are sent.
-        if !hooks.has(Point::MessageSending) || queued.line.is_some() {
+        if !hooks.has(HookPoint::MessageSending) || queued.output.is_some() {
             return replies;
         }
-        let place = place_of(profile, queued.session.as_ref(), &queued.inbound);
+        let place = message_context(profile, queued.session.as_ref(), &queued.inbound);
         let mut sent = Vec::new();
         for mut reply in replies {
-            let event = Event::MessageSending(Sending {
+            let event = HookEvent::MessageSending(OutgoingMessage {
                 to: recipient(queued),
                 content: reply.text.clone(),
                 reply_to_id: None,
                 metadata: Map::from_iter([("channel".to_owned(), json!(place.channel_id))]),
             });
-            let outcome = hooks.ask(event, &place).await;
+            let outcome = hooks.call(event, &place).await;
             for note in &outcome.notes {
-                queued.tape.note(self.hub.ambient.now_ms(), RunEvent::Hooked(Arc::new(note.clone())));
+                queued.tape.emit_silent(self.hub.ambient.now_ms(), RunEvent::HookDecision(Arc::new(note.clone())));
             }
-            if outcome.refusal().is_some() {
+            if outcome.block_reason().is_some() {
                 continue;
             }
             reply.text = outcome.answer.content.unwrap_or(reply.text);
@@ -210,49 +217,49 @@ impl Lane {
     }
 
     /// Fires the hooks for delivered replies.
-    pub(super) fn tell_sent(&self, queued: &Queued, profile: &Profile, end: &End) {
-        if queued.line.is_some() {
+    pub(super) fn fire_sent(&self, queued: &Ticket, profile: &Profile, end: &RunEnd) {
+        if queued.output.is_some() {
             return;
         }
-        let place = place_of(profile, end.session.as_ref(), &queued.inbound);
+        let place = message_context(profile, end.session.as_ref(), &queued.inbound);
         for reply in &end.replies {
             let (to, content) = (recipient(queued), reply.text.clone());
-            let sent = Sent { to, content, success: true, error: None, message_id: None };
-            self.hub.tell_sent(sent, &place);
+            let sent = SentMessage { to, content, success: true, error: None, message_id: None };
+            self.hub.fire_sent(sent, &place);
         }
     }
 }
 
 /// Returns the recipient of a run's replies.
-fn recipient(queued: &Queued) -> String {
+fn recipient(queued: &Ticket) -> String {
     queued.inbound.route.to.clone().unwrap_or_else(|| queued.inbound.principal.clone())
 }
 
 /// Returns the messages that a run added to its transcript, from its tape.
-fn told(queued: &Queued) -> Vec<Arc<Message>> {
-    let facts = queued.tape.facts();
+fn run_messages(queued: &Ticket) -> Vec<Arc<Message>> {
+    let facts = queued.tape.events();
     let own = facts.iter().filter_map(|event| match &event.kind {
         RunEvent::Input(message) => Some(message.clone()),
         RunEvent::Assistant { said, .. } => Some(Arc::new(Message::Assistant((**said).clone()))),
         RunEvent::ToolEnded { result, .. } => Some(Arc::new(Message::ToolResult((**result).clone()))),
         RunEvent::Started { .. }
-        | RunEvent::Waited(_)
-        | RunEvent::Placed(_)
+        | RunEvent::SlotWaited(_)
+        | RunEvent::DispositionChanged(_)
         | RunEvent::Busy(_)
         | RunEvent::Summarized(_)
         | RunEvent::Absorbed { .. }
         | RunEvent::Text { .. }
         | RunEvent::Thinking { .. }
-        | RunEvent::Answering { .. }
-        | RunEvent::Rewound { .. }
+        | RunEvent::ModelChanged { .. }
+        | RunEvent::MessageReset { .. }
         | RunEvent::Retrying { .. }
-        | RunEvent::Switched { .. }
+        | RunEvent::CandidateFailed { .. }
         | RunEvent::ToolStarted { .. }
         | RunEvent::ToolProgress { .. }
-        | RunEvent::Asking(_)
-        | RunEvent::Heard
-        | RunEvent::Discarded { .. }
-        | RunEvent::Hooked(_)
+        | RunEvent::ModelRequested(_)
+        | RunEvent::FirstToken
+        | RunEvent::AnswerDropped { .. }
+        | RunEvent::HookDecision(_)
         | RunEvent::Withheld(_)
         | RunEvent::Compacting
         | RunEvent::Compacted { .. }

@@ -23,24 +23,24 @@ use std::{borrow::Cow, collections::VecDeque};
 use homard_proto::{Route, RunId};
 
 use crate::{
-    command::queue::{Drop, Mode, Settings},
-    policy::Sender,
+    command::queue::{DropPolicy, QueueMode, QueueSettings},
+    policy::SenderRole,
 };
 
 /// Upper bound on queued messages per session, regardless of settings.
-pub(crate) const LIMIT: usize = 1_000;
+pub(crate) const MAX_QUEUED: usize = 1_000;
 
 /// Maximum characters per line in the summary of dropped messages.
-const SUMMARY_LINE: usize = 160;
+const SUMMARY_LINE_CHARS: usize = 160;
 
 /// Disposition of a message that the model gets only as a summary line.
 pub(crate) const SUMMARIZED: &str = "summarized";
 
 /// Maximum dropped messages in a summary. Of more, the oldest and the newest are listed and the others counted.
-const SUMMARY_LINES: usize = 100;
+const MAX_SUMMARY_LINES: usize = 100;
 
 /// What the queue needs to know about a message.
-pub(crate) trait Letter {
+pub(crate) trait QueueItem {
     /// Id of the run.
     fn run(&self) -> &RunId;
     /// Text of the message.
@@ -48,10 +48,10 @@ pub(crate) trait Letter {
     /// Origin of the message and destination of its reply.
     fn route(&self) -> &Route;
     /// Authority of its run. Messages with different authority are never answered by one run.
-    fn sender(&self) -> Sender;
+    fn sender(&self) -> SenderRole;
     /// Queue settings; `None` for a request that always gets a run of its own: it is never delayed, merged, offered or
     /// dropped. Only an interrupt removes it.
-    fn settings(&self) -> Option<&Settings>;
+    fn settings(&self) -> Option<&QueueSettings>;
     /// True if messages behind it belong to another context than the active run, as after `/new`: they are not offered
     /// to that run.
     fn is_boundary(&self) -> bool;
@@ -59,7 +59,7 @@ pub(crate) trait Letter {
 
 /// What happened to a message, as reported to its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum Disposition {
     /// Starts at once.
     Started,
     /// Offered to the active run.
@@ -76,9 +76,9 @@ pub enum Placed {
     Rejected,
 }
 
-impl Placed {
+impl Disposition {
     /// Returns the serialized disposition, and the position in the queue if it has one.
-    pub fn told(self) -> (&'static str, Option<usize>) {
+    pub fn wire_name(self) -> (&'static str, Option<usize>) {
         match self {
             Self::Started => ("started", None),
             Self::Steered => ("steered", None),
@@ -93,11 +93,11 @@ impl Placed {
 
 /// Result of a push.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Pushed<L> {
+pub(crate) enum PushResult<L> {
     /// The message is in the queue.
     In {
         /// Its disposition.
-        placed: Placed,
+        placed: Disposition,
         /// Messages that were removed and will not be answered.
         gone: Vec<L>,
     },
@@ -107,7 +107,7 @@ pub(crate) enum Pushed<L> {
 
 /// Whether a turn can start.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Ready<'a, L> {
+pub(crate) enum Readiness<'a, L> {
     /// The queue is empty.
     Nothing,
     /// Debouncing until this time in milliseconds, or longer if more messages arrive.
@@ -118,18 +118,18 @@ pub(crate) enum Ready<'a, L> {
 
 /// The messages of one run.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Turn<L> {
+pub(crate) struct QueuedTurn<L> {
     /// The message whose run it is.
     pub(crate) host: L,
     /// Messages absorbed by that run, oldest first.
-    pub(crate) guests: Vec<L>,
+    pub(crate) absorbed: Vec<L>,
     /// Text for the model, if it differs from the host's message.
     pub(crate) prompt: Option<String>,
 }
 
 /// What the active run is offered.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Offer<L> {
+pub(crate) enum SteerOffer<L> {
     /// A message to be absorbed by the run.
     Take(L),
     /// Text of a message that also gets a turn of its own.
@@ -139,11 +139,11 @@ pub(crate) enum Offer<L> {
 /// Queued messages of one session.
 #[derive(Debug)]
 pub(crate) struct Inbox<L> {
-    items: VecDeque<Item<L>>,
+    items: VecDeque<QueueEntry<L>>,
     /// Messages dropped because the queue was full; a later turn lists them in a summary.
     dropped: Vec<L>,
     /// Settings of the newest message that has any.
-    settings: Settings,
+    settings: QueueSettings,
     /// Arrival time of the newest message, in milliseconds.
     newest_at: u64,
     /// True if a batch cannot be merged into one turn: the rest of it is taken one by one.
@@ -151,22 +151,22 @@ pub(crate) struct Inbox<L> {
     /// Number of messages added so far.
     added: u64,
     /// Messages absorbed by the current run, each with its sequence number. The run may return them.
-    handed: Vec<(RunId, u64)>,
+    absorbed: Vec<(RunId, u64)>,
 }
 
 #[derive(Debug)]
-struct Item<L> {
-    letter: L,
+struct QueueEntry<L> {
+    item: L,
     /// Sequence number in order of arrival. Items are sorted by it.
     number: u64,
     /// True if it found the session idle or cleared the queue.
     is_first: bool,
-    standing: Standing,
+    standing: SteerState,
 }
 
 /// Relation of a message to the active run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum SteerState {
     /// Not offered to the run.
     Waits,
     /// The run may take it.
@@ -177,30 +177,30 @@ enum Standing {
     Returned,
 }
 
-impl<L: Letter> Item<L> {
-    fn mode(&self) -> Option<Mode> {
-        self.letter.settings().map(|settings| settings.mode)
+impl<L: QueueItem> QueueEntry<L> {
+    fn mode(&self) -> Option<QueueMode> {
+        self.item.settings().map(|settings| settings.mode)
     }
 
     /// True if it becomes a turn of its own, unmerged and without delay, once it is at the head of the queue.
     fn is_own(&self) -> bool {
-        self.is_first || self.letter.settings().is_none()
+        self.is_first || self.item.settings().is_none()
     }
 
     /// True if it counts towards the cap.
     fn counts(&self) -> bool {
-        !self.is_own() && self.standing != Standing::Offered
+        !self.is_own() && self.standing != SteerState::Offered
     }
 
     fn can_steer(&self) -> bool {
-        self.standing == Standing::Waits
+        self.standing == SteerState::Waits
             && !self.is_first
-            && matches!(self.mode(), Some(Mode::Steer | Mode::SteerBacklog))
+            && matches!(self.mode(), Some(QueueMode::Steer | QueueMode::SteerBacklog))
     }
 
     /// True if no message behind it is offered to the active run.
     fn is_boundary(&self) -> bool {
-        self.letter.is_boundary() || self.mode() == Some(Mode::Interrupt)
+        self.item.is_boundary() || self.mode() == Some(QueueMode::Interrupt)
     }
 }
 
@@ -209,16 +209,16 @@ impl<L> Default for Inbox<L> {
         Self {
             items: VecDeque::new(),
             dropped: Vec::new(),
-            settings: Settings::default(),
+            settings: QueueSettings::default(),
             newest_at: 0,
             is_mixed: false,
             added: 0,
-            handed: Vec::new(),
+            absorbed: Vec::new(),
         }
     }
 }
 
-impl<L: Letter> Inbox<L> {
+impl<L: QueueItem> Inbox<L> {
     /// Number of queued messages.
     pub(crate) fn len(&self) -> usize {
         self.items.len() + self.dropped.len()
@@ -231,7 +231,7 @@ impl<L: Letter> Inbox<L> {
 
     /// Iterates over the queued messages, oldest first.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut L> {
-        self.dropped.iter_mut().chain(self.items.iter_mut().map(|item| &mut item.letter))
+        self.dropped.iter_mut().chain(self.items.iter_mut().map(|item| &mut item.item))
     }
 
     /// True if a message is offered to the active run.
@@ -240,102 +240,103 @@ impl<L: Letter> Inbox<L> {
     }
 
     /// Iterates over the queued messages with their current dispositions, without those that are about to start.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (&L, Placed)> {
-        let dropped = self.dropped.iter().map(|letter| (letter, Placed::Summarized));
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&L, Disposition)> {
+        let dropped = self.dropped.iter().map(|letter| (letter, Disposition::Summarized));
         let items = self.items.iter().scan(0, |place, item| {
-            *place += usize::from(item.standing != Standing::Offered);
+            *place += usize::from(item.standing != SteerState::Offered);
             let placed = match (item.standing, item.mode()) {
-                (Standing::Offered | Standing::Shown, _) => Placed::Steered,
-                (Standing::Waits | Standing::Returned, Some(Mode::Collect)) => Placed::Collected(*place),
-                (Standing::Waits | Standing::Returned, _) => Placed::Queued(*place),
+                (SteerState::Offered | SteerState::Shown, _) => Disposition::Steered,
+                (SteerState::Waits | SteerState::Returned, Some(QueueMode::Collect)) => Disposition::Collected(*place),
+                (SteerState::Waits | SteerState::Returned, _) => Disposition::Queued(*place),
             };
-            Some((!item.is_first).then_some((&item.letter, placed)))
+            Some((!item.is_first).then_some((&item.item, placed)))
         });
         dropped.chain(items.flatten())
     }
 
     /// Adds a message.
-    pub(crate) fn push(&mut self, letter: L, is_running: bool, now: u64) -> Pushed<L> {
+    pub(crate) fn push(&mut self, letter: L, is_running: bool, now: u64) -> PushResult<L> {
         let is_first = !is_running && self.is_empty();
         let Some(settings) = letter.settings().cloned() else {
-            if self.len() >= LIMIT {
-                return Pushed::Full(letter);
+            if self.len() >= MAX_QUEUED {
+                return PushResult::Full(letter);
             }
-            let place = self.add(letter, is_first, Standing::Waits);
-            let placed = if is_first { Placed::Started } else { Placed::Queued(place) };
-            return Pushed::In { placed, gone: Vec::new() };
+            let place = self.add(letter, is_first, SteerState::Waits);
+            let placed = if is_first { Disposition::Started } else { Disposition::Queued(place) };
+            return PushResult::In { placed, gone: Vec::new() };
         };
         let mode = settings.mode;
-        let is_steered =
-            is_running && matches!(mode, Mode::Steer | Mode::SteerBacklog) && !self.items.iter().any(Item::is_boundary);
+        let is_steered = is_running
+            && matches!(mode, QueueMode::Steer | QueueMode::SteerBacklog)
+            && !self.items.iter().any(QueueEntry::is_boundary);
         let mut gone = Vec::new();
-        if mode == Mode::Interrupt && !is_first {
+        if mode == QueueMode::Interrupt && !is_first {
             gone = self.clear();
-        } else if self.len() >= LIMIT || !(is_steered || self.make_room(&settings, &mut gone)) {
-            return Pushed::Full(letter);
+        } else if self.len() >= MAX_QUEUED || !(is_steered || self.make_room(&settings, &mut gone)) {
+            return PushResult::Full(letter);
         }
         (self.settings, self.newest_at) = (settings, now);
         if is_steered {
             // A later steer also offers the earlier waiting messages of the same sender to the run.
-            let earlier = self.items.iter_mut().filter(|item| item.can_steer() && is_alike(&item.letter, &letter));
-            earlier.for_each(|item| item.standing = Standing::Offered);
+            let earlier = self.items.iter_mut().filter(|item| item.can_steer() && is_alike(&item.item, &letter));
+            earlier.for_each(|item| item.standing = SteerState::Offered);
         }
-        let standing = if is_steered { Standing::Offered } else { Standing::Waits };
-        let place = self.add(letter, is_first || mode == Mode::Interrupt, standing);
+        let standing = if is_steered { SteerState::Offered } else { SteerState::Waits };
+        let place = self.add(letter, is_first || mode == QueueMode::Interrupt, standing);
         let placed = match mode {
-            _ if is_first => Placed::Started,
-            Mode::Interrupt => Placed::Interrupted,
-            _ if is_steered => Placed::Steered,
-            Mode::Collect => Placed::Collected(place),
-            Mode::Steer | Mode::SteerBacklog | Mode::Followup => Placed::Queued(place),
+            _ if is_first => Disposition::Started,
+            QueueMode::Interrupt => Disposition::Interrupted,
+            _ if is_steered => Disposition::Steered,
+            QueueMode::Collect => Disposition::Collected(place),
+            QueueMode::Steer | QueueMode::SteerBacklog | QueueMode::Followup => Disposition::Queued(place),
         };
-        Pushed::In { placed, gone }
+        PushResult::In { placed, gone }
     }
 
     /// Appends an item. Returns its position among the messages that wait for a turn.
-    fn add(&mut self, letter: L, is_first: bool, standing: Standing) -> usize {
+    fn add(&mut self, letter: L, is_first: bool, standing: SteerState) -> usize {
         // A message in an empty queue starts a new batch.
         self.is_mixed &= !self.is_empty();
         self.added += 1;
-        self.items.push_back(Item { letter, number: self.added, is_first, standing });
-        self.items.iter().filter(|item| item.standing != Standing::Offered).count()
+        self.items.push_back(QueueEntry { item: letter, number: self.added, is_first, standing });
+        self.items.iter().filter(|item| item.standing != SteerState::Offered).count()
     }
 
     /// Makes room for one more message according to its settings. Returns true if there is room.
-    fn make_room(&mut self, settings: &Settings, gone: &mut Vec<L>) -> bool {
+    fn make_room(&mut self, settings: &QueueSettings, gone: &mut Vec<L>) -> bool {
         let waiting = self.items.iter().filter(|item| item.counts()).count();
         let surplus = (waiting + 1).saturating_sub(settings.cap.max(1));
-        if surplus > 0 && settings.drop == Drop::New {
+        if surplus > 0 && settings.drop == DropPolicy::New {
             return false;
         }
         for _ in 0..surplus {
-            let oldest = self.items.iter().position(Item::counts);
+            let oldest = self.items.iter().position(QueueEntry::counts);
             let Some(item) = oldest.and_then(|oldest| self.items.remove(oldest)) else { break };
             match settings.drop {
-                Drop::Summarize => self.dropped.push(item.letter),
-                Drop::Old | Drop::New => gone.push(item.letter),
+                DropPolicy::Summarize => self.dropped.push(item.item),
+                DropPolicy::Old | DropPolicy::New => gone.push(item.item),
             }
         }
         true
     }
 
     /// Tells if a turn can start, provided that no run is active.
-    pub(crate) fn ready(&self, now: u64) -> Ready<'_, L> {
+    pub(crate) fn ready(&self, now: u64) -> Readiness<'_, L> {
         let first = self.items.front();
         if let Some(own) = first.filter(|item| item.is_own()) {
-            return Ready::Now(&own.letter);
+            return Readiness::Now(&own.item);
         }
-        match (self.dropped.first().or(first.map(|item| &item.letter)), self.quiet_at(now)) {
-            (None, _) => Ready::Nothing,
-            (Some(_), Some(at)) => Ready::Later(at),
-            (Some(letter), None) => Ready::Now(letter),
+        match (self.dropped.first().or(first.map(|item| &item.item)), self.debounce_until(now)) {
+            (None, _) => Readiness::Nothing,
+            (Some(_), Some(at)) => Readiness::Later(at),
+            (Some(letter), None) => Readiness::Now(letter),
         }
     }
 
     /// Returns when the debounce ends; `None` if it has. If a request that always gets its own run is queued, nothing
     /// more can join the messages before it, so they are not debounced and do not delay it.
-    fn quiet_at(&self, now: u64) -> Option<u64> {
-        if self.items.iter().any(Item::is_own) {
+    fn debounce_until(&self, now: u64) -> Option<u64> {
+        if self.items.iter().any(QueueEntry::is_own) {
             return None;
         }
         let debounce = u64::try_from(self.settings.debounce.as_millis()).unwrap_or(u64::MAX);
@@ -344,22 +345,22 @@ impl<L: Letter> Inbox<L> {
     }
 
     /// Removes the next turn, if one can start.
-    pub(crate) fn next(&mut self, now: u64) -> Option<Turn<L>> {
-        let Ready::Now(_) = self.ready(now) else { return None };
-        self.handed.clear();
-        if self.items.front().is_some_and(Item::is_own) {
+    pub(crate) fn next(&mut self, now: u64) -> Option<QueuedTurn<L>> {
+        let Readiness::Now(_) = self.ready(now) else { return None };
+        self.absorbed.clear();
+        if self.items.front().is_some_and(QueueEntry::is_own) {
             self.pop()
-        } else if self.settings.mode == Mode::Collect && !self.is_mixed && self.is_uniform() {
+        } else if self.settings.mode == QueueMode::Collect && !self.is_mixed && self.is_uniform() {
             self.collect()
         } else {
-            self.is_mixed = self.settings.mode == Mode::Collect;
-            if self.dropped.is_empty() { self.pop() } else { self.sum_up() }
+            self.is_mixed = self.settings.mode == QueueMode::Collect;
+            if self.dropped.is_empty() { self.pop() } else { self.summary_turn() }
         }
     }
 
-    fn pop(&mut self) -> Option<Turn<L>> {
-        let host = self.items.pop_front()?.letter;
-        Some(Turn { host, guests: Vec::new(), prompt: None })
+    fn pop(&mut self) -> Option<QueuedTurn<L>> {
+        let host = self.items.pop_front()?.item;
+        Some(QueuedTurn { host, absorbed: Vec::new(), prompt: None })
     }
 
     /// Number of messages at the head that may be merged: up to the first request that always gets its own run.
@@ -369,18 +370,18 @@ impl<L: Letter> Inbox<L> {
 
     /// True if all messages to be collected have the same route and authority.
     fn is_uniform(&self) -> bool {
-        let batch = self.items.iter().take(self.batch()).map(|item| &item.letter);
+        let batch = self.items.iter().take(self.batch()).map(|item| &item.item);
         let mut letters = batch.chain(&self.dropped);
         let first = letters.next();
-        first.is_none_or(|first| first.route().is_whole() && letters.all(|letter| is_alike(first, letter)))
+        first.is_none_or(|first| first.route().is_complete() && letters.all(|letter| is_alike(first, letter)))
     }
 
-    fn collect(&mut self) -> Option<Turn<L>> {
+    fn collect(&mut self) -> Option<QueuedTurn<L>> {
         let summary = self.summary();
         let mut guests = std::mem::take(&mut self.dropped);
         let batch = self.batch();
-        self.handed.extend(self.items.iter().take(batch).map(|item| (item.letter.run().clone(), item.number)));
-        let batch: Vec<_> = self.items.drain(..batch).map(|item| item.letter).collect();
+        self.absorbed.extend(self.items.iter().take(batch).map(|item| (item.item.run().clone(), item.number)));
+        let batch: Vec<_> = self.items.drain(..batch).map(|item| item.item).collect();
         let mut blocks = vec!["[Queued messages while agent was busy]".to_owned()];
         blocks.extend(summary);
         blocks.extend((1..).zip(&batch).map(|(number, letter)| {
@@ -389,12 +390,12 @@ impl<L: Letter> Inbox<L> {
         }));
         guests.extend(batch);
         let host = guests.pop()?;
-        Some(Turn { host, guests, prompt: Some(blocks.join("\n\n")) })
+        Some(QueuedTurn { host, absorbed: guests, prompt: Some(blocks.join("\n\n")) })
     }
 
     /// Removes a turn with the summary of dropped messages, hosted by the newest of them. Dropped messages of another
     /// route or authority get a summary turn of their own, so that senders cannot read each other's messages.
-    fn sum_up(&mut self) -> Option<Turn<L>> {
+    fn summary_turn(&mut self) -> Option<QueuedTurn<L>> {
         let mut dropped = std::mem::take(&mut self.dropped).into_iter();
         let first = dropped.next()?;
         let (own, others): (Vec<_>, _) = dropped.partition(|letter| is_alike(&first, letter));
@@ -402,7 +403,7 @@ impl<L: Letter> Inbox<L> {
         let prompt = self.summary();
         let mut guests = std::mem::replace(&mut self.dropped, others);
         let host = guests.pop()?;
-        Some(Turn { host, guests, prompt })
+        Some(QueuedTurn { host, absorbed: guests, prompt })
     }
 
     fn summary(&self) -> Option<String> {
@@ -413,7 +414,7 @@ impl<L: Letter> Inbox<L> {
         let plural = if count == 1 { "" } else { "s" };
         let mut lines =
             vec![format!("[Queue overflow] Dropped {count} message{plural} due to cap."), "Summary:".to_owned()];
-        let hidden = count.saturating_sub(SUMMARY_LINES);
+        let hidden = count.saturating_sub(MAX_SUMMARY_LINES);
         let first = (count - hidden).div_ceil(2);
         let line = |letter: &L| format!("- {}", summary_line(&letter.text()));
         lines.extend(self.dropped[..first].iter().map(line));
@@ -426,48 +427,50 @@ impl<L: Letter> Inbox<L> {
 
     /// Position of the oldest message that is offered to the active run.
     fn offered(&self) -> Option<usize> {
-        self.items.iter().position(|item| item.standing == Standing::Offered)
+        self.items.iter().position(|item| item.standing == SteerState::Offered)
     }
 
     /// Hands the next offered message to the active run. A message that is not taken has to be put back.
-    pub(crate) fn offer(&mut self) -> Option<Offer<L>> {
+    pub(crate) fn offer(&mut self) -> Option<SteerOffer<L>> {
         let place = self.offered()?;
         let waiting = self.items.iter().filter(|item| item.counts()).count();
         let item = &mut self.items[place];
         // A backlog message that exceeds the cap is absorbed by the run instead.
-        let has_room = |settings: &Settings| settings.mode == Mode::SteerBacklog && waiting < settings.cap.max(1);
-        if item.letter.settings().is_some_and(has_room) {
-            item.standing = Standing::Shown;
-            return Some(Offer::Copy(item.letter.text().into_owned()));
+        let has_room =
+            |settings: &QueueSettings| settings.mode == QueueMode::SteerBacklog && waiting < settings.cap.max(1);
+        if item.item.settings().is_some_and(has_room) {
+            item.standing = SteerState::Shown;
+            return Some(SteerOffer::Copy(item.item.text().into_owned()));
         }
-        self.handed.push((item.letter.run().clone(), item.number));
-        self.items.remove(place).map(|item| Offer::Take(item.letter))
+        self.absorbed.push((item.item.run().clone(), item.number));
+        self.items.remove(place).map(|item| SteerOffer::Take(item.item))
     }
 
     /// Puts messages that the run did not take back to their positions. Those that were dropped before go to the head.
     pub(crate) fn put_back(&mut self, letters: impl IntoIterator<Item = L>) {
         for letter in letters {
-            let handed = self.handed.iter().find(|(run, _)| run == letter.run());
+            let handed = self.absorbed.iter().find(|(run, _)| run == letter.run());
             let number = handed.map_or(0, |(_, number)| *number);
             let place = self.items.partition_point(|item| item.number <= number);
-            self.items.insert(place, Item { letter, number, is_first: false, standing: Standing::Returned });
+            self.items
+                .insert(place, QueueEntry { item: letter, number, is_first: false, standing: SteerState::Returned });
         }
     }
 
     /// Withdraws all offers after the end of the run: these messages wait for turns of their own.
     pub(crate) fn withdraw_offers(&mut self) {
-        for item in self.items.iter_mut().filter(|item| item.standing == Standing::Offered) {
-            item.standing = Standing::Waits;
+        for item in self.items.iter_mut().filter(|item| item.standing == SteerState::Offered) {
+            item.standing = SteerState::Waits;
         }
     }
 
     /// Removes the messages that match, oldest first.
     pub(crate) fn take_out(&mut self, is_meant: impl Fn(&L) -> bool) -> Vec<L> {
         let mut out: Vec<_> = self.dropped.extract_if(.., |letter| is_meant(letter)).collect();
-        let (meant, kept) = std::mem::take(&mut self.items).into_iter().partition(|item| is_meant(&item.letter));
+        let (meant, kept) = std::mem::take(&mut self.items).into_iter().partition(|item| is_meant(&item.item));
         self.items = kept;
-        let meant: VecDeque<Item<L>> = meant;
-        out.extend(meant.into_iter().map(|item| item.letter));
+        let meant: VecDeque<QueueEntry<L>> = meant;
+        out.extend(meant.into_iter().map(|item| item.item));
         out
     }
 
@@ -478,17 +481,17 @@ impl<L: Letter> Inbox<L> {
 }
 
 /// True if two messages have the same route and authority.
-pub(super) fn is_alike<L: Letter>(one: &L, other: &L) -> bool {
+pub(super) fn is_alike<L: QueueItem>(one: &L, other: &L) -> bool {
     one.route() == other.route() && one.sender() == other.sender()
 }
 
 /// Shortens a message to one line.
 fn summary_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= SUMMARY_LINE {
+    if line.chars().count() <= SUMMARY_LINE_CHARS {
         return line;
     }
-    let short: String = line.chars().take(SUMMARY_LINE - 1).collect();
+    let short: String = line.chars().take(SUMMARY_LINE_CHARS - 1).collect();
     format!("{}…", short.trim_end())
 }
 

@@ -3,22 +3,22 @@
 //! There is no lock to leak and no watchdog: whatever happens to a run, its lane ends it and then takes the next
 //! message. An idle lane retires and is started again with the next message.
 
-mod answerer;
-mod begin;
-pub(crate) mod chores;
+mod absorbed;
 mod control;
 pub(crate) mod epilogue;
-mod guests;
 mod heartbeat;
 mod hooks;
+pub(crate) mod idle_cache;
 pub(crate) mod inbox;
-mod last_words;
-mod line;
-mod open;
-mod outward;
+mod model_choice;
+pub(crate) mod mutations;
+mod output;
 mod prelude;
-pub(crate) mod rest;
+mod queue;
+mod replies;
+mod session;
 pub(crate) mod slots;
+mod start;
 mod strict;
 
 use std::{
@@ -40,25 +40,25 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    command::{Command, queue::Settings},
-    context::brief,
+    command::{Command, queue::QueueSettings},
+    context::gather,
+    delivery::run_output::RunOutput,
     event::{AbortReason, RunEvent},
     hub::{Admission, Inbound, Shared},
-    post::line::Line,
     profile::Profile,
-    run::{self, Driven, Flag, Handed, RunError},
-    tape::{State, Tape},
-    tool::Origin,
-    writer::{Then, Writer},
+    run::{self, RunError, RunResult, SharedFlag, Steered},
+    tape::{Tape, TapeState},
+    tool::RunOrigin,
+    writer::{AfterCommit, CommitWriter},
 };
-pub(crate) use answerer::{model as answering_model, name as answering};
-pub(crate) use begin::Resume;
-use chores::{Chore, Deletion};
-pub(crate) use control::report;
+pub(crate) use control::context_report;
 use hooks::ResetCause;
-use inbox::{Inbox, Ready, Turn};
-use open::OpenSession;
+use inbox::{Inbox, QueuedTurn, Readiness};
+pub(crate) use model_choice::{model as answering_model, model_name as answering};
+use mutations::{Deletion, Mutation};
+use session::OpenSession;
 use slots::{Lender, Slot};
+pub(crate) use start::ResumeState;
 
 /// Maximum time that an idle lane keeps its history in memory.
 const IDLE: Duration = Duration::from_secs(30);
@@ -74,18 +74,18 @@ const BUSY_AFTER: Duration = Duration::from_secs(30);
 
 /// A job for a lane.
 #[derive(Debug)]
-pub(crate) enum Job {
+pub(crate) enum LaneJob {
     /// A message, new or recovered.
-    Run(Box<Queued>),
+    Run(Box<Ticket>),
     /// Aborts one run or all of them.
     Abort { run: Option<RunId>, reason: AbortReason, tell: oneshot::Sender<Vec<RunId>> },
     /// A change to the session from outside.
-    Change(Box<Chore>),
+    Change(Box<Mutation>),
     /// The active run asks for an offered message.
-    Offer(oneshot::Sender<Handed>),
+    Offer(oneshot::Sender<Steered>),
 }
 
-impl Job {
+impl LaneJob {
     /// Returns the tape of the job's run.
     pub(crate) fn tape(&self) -> Option<&Arc<Tape>> {
         match self {
@@ -97,53 +97,53 @@ impl Job {
 
 /// A message in the queue, and its state once its run is active.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct Ticket {
     inbound: Inbound,
     tape: Arc<Tape>,
     admit: watch::Sender<Admission>,
     cancel: CancellationToken,
     reason: Option<AbortReason>,
     /// Records that accept the message. An idle lane commits them together with the run's start.
-    accepting: Vec<Rec>,
+    accept_records: Vec<Rec>,
     /// Queue settings; `None` for a request that always gets a run of its own.
-    settings: Option<Settings>,
+    settings: Option<QueueSettings>,
     /// Start of the wait; cleared once its sender got a busy event.
     waits_since: Option<Instant>,
     /// Text for the model, if other messages are merged into this one.
     prompt: Option<String>,
     /// Messages absorbed by its run.
-    guests: Vec<Self>,
+    absorbed: Vec<Self>,
     /// True if the message was on disk before this process started.
-    was_found: bool,
+    is_recovered: bool,
     /// Set for a run that was active at the restart, until it is resumed.
-    resume: Option<Resume>,
+    resume: Option<ResumeState>,
     is_resumed: bool,
     /// Number of assistant messages before the restart, and known results for open calls of the last one.
-    said: u32,
-    answers: Vec<ToolResult>,
+    prior_answers: u32,
+    known_results: Vec<ToolResult>,
     /// Transcript of the run, once it has started.
     session: Option<SessionId>,
     /// Entry of its message in that transcript, once it started in this process.
-    input_line: Option<EntryId>,
+    input_entry: Option<EntryId>,
     /// True if system events were added to its prompt.
     has_events: bool,
     /// Times of its earlier starts, in other processes.
-    begun: Vec<u64>,
+    earlier_starts: Vec<u64>,
     /// Set for a run that was held and released.
     reentry: Option<Hold>,
     /// True while its run compacts the context.
-    compacting: Flag,
+    compacting: SharedFlag,
     /// Cancelled when another request waits for the run to end.
     hurry: CancellationToken,
     /// Channel output of the run, once opened.
-    line: Option<Arc<Line>>,
+    output: Option<Arc<RunOutput>>,
     /// Its deliveries from before a restart.
-    posted: Vec<DeliveryRow>,
+    earlier_deliveries: Vec<DeliveryRow>,
     /// Messages of hooks to be sent with the answer.
-    news: Vec<String>,
+    hook_messages: Vec<String>,
 }
 
-impl Queued {
+impl Ticket {
     /// A new message.
     pub(crate) fn new(
         inbound: Inbound,
@@ -158,31 +158,31 @@ impl Queued {
             admit,
             cancel,
             reason: None,
-            accepting: Vec::new(),
+            accept_records: Vec::new(),
             settings: None,
             waits_since: None,
             prompt: None,
-            guests: Vec::new(),
-            was_found: false,
+            absorbed: Vec::new(),
+            is_recovered: false,
             resume: None,
             is_resumed: false,
-            said: 0,
-            answers: Vec::new(),
+            prior_answers: 0,
+            known_results: Vec::new(),
             session: None,
-            input_line: None,
+            input_entry: None,
             has_events: false,
-            begun: Vec::new(),
+            earlier_starts: Vec::new(),
             reentry: None,
-            compacting: Flag::default(),
+            compacting: SharedFlag::default(),
             hurry: CancellationToken::new(),
-            line: None,
-            posted: Vec::new(),
-            news: Vec::new(),
+            output: None,
+            earlier_deliveries: Vec::new(),
+            hook_messages: Vec::new(),
         }
     }
 
     /// Marks a run that was active when the process ended.
-    pub(crate) fn resuming(mut self, resume: Resume) -> Self {
+    pub(crate) fn resuming(mut self, resume: ResumeState) -> Self {
         // A command that is answered at once starts no run, so text that looks like one was meant literally: the bare
         // word "stop" is a command only while a run is active.
         if self.is_control(true) {
@@ -195,18 +195,18 @@ impl Queued {
     }
 
     /// Sets the run's deliveries from before a restart.
-    pub(crate) fn having_posted(self, posted: Vec<DeliveryRow>) -> Self {
-        Self { posted, ..self }
+    pub(crate) fn with_deliveries(self, posted: Vec<DeliveryRow>) -> Self {
+        Self { earlier_deliveries: posted, ..self }
     }
 
     /// Adds recovered runs that were absorbed by this one.
     pub(crate) fn host(&mut self, guests: impl IntoIterator<Item = Self>) {
-        self.guests.extend(guests);
+        self.absorbed.extend(guests);
     }
 
     /// Marks a recovered message.
-    pub(crate) fn found(mut self) -> Self {
-        self.was_found = true;
+    pub(crate) fn recovered(mut self) -> Self {
+        self.is_recovered = true;
         self
     }
 
@@ -216,22 +216,22 @@ impl Queued {
     }
 
     /// Queues the message for the writer, if not done yet.
-    fn accept(&mut self, writer: &Writer) {
-        if !self.accepting.is_empty() {
-            let records = std::mem::take(&mut self.accepting);
-            writer.send(records, Then::admit(self.admit.clone(), &self.tape));
+    fn accept(&mut self, writer: &CommitWriter) {
+        if !self.accept_records.is_empty() {
+            let records = std::mem::take(&mut self.accept_records);
+            writer.send(records, AfterCommit::admit(self.admit.clone(), &self.tape));
         }
     }
 
     /// Returns the fixed answer of a command that needs no model.
-    fn answer(&self) -> Option<&'static str> {
-        self.inbound.command.as_ref().and_then(Command::answer)
+    fn fixed_reply(&self) -> Option<&'static str> {
+        self.inbound.command.as_ref().and_then(Command::fixed_reply)
     }
 
     /// Cancels the run; the first reason counts.
     fn stop(&mut self, reason: AbortReason) {
         let reason = *self.reason.get_or_insert(reason);
-        if let Some(line) = self.line.as_ref().filter(|_| outward::is_unwanted(reason)) {
+        if let Some(line) = self.output.as_ref().filter(|_| output::is_unwanted(reason)) {
             line.abort();
         }
         self.cancel.cancel();
@@ -242,12 +242,12 @@ impl Queued {
 struct Lane {
     hub: Arc<Shared>,
     key: SessionKey,
-    jobs: mpsc::UnboundedReceiver<Job>,
-    inbox: Inbox<Queued>,
+    jobs: mpsc::UnboundedReceiver<LaneJob>,
+    inbox: Inbox<Ticket>,
     /// Start of the lane: debounce and waiting times are measured from here, independently of the wall clock.
     origin: Instant,
     /// True if a message is offered to the active run.
-    offers: Arc<AtomicBool>,
+    has_pending_steer: Arc<AtomicBool>,
     session: Option<OpenSession>,
     /// Deletions to execute when the active run has ended.
     deletions: Vec<Deletion>,
@@ -257,52 +257,52 @@ struct Lane {
 
 /// Runs a lane until it is idle. A panic loses the runs that it had taken; it then starts over with the jobs it had not
 /// taken, so that the registered lane is always alive.
-pub(crate) async fn run(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<Job>) {
+pub(crate) async fn run(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<LaneJob>) {
     let mut lane = Lane::new(hub, key, jobs);
-    while AssertUnwindSafe(live(&mut lane)).catch_unwind().await.is_err() {
+    while AssertUnwindSafe(run_loop(&mut lane)).catch_unwind().await.is_err() {
         lane.hub.break_off(&lane.key, &mut lane.jobs);
         lane = Lane::new(lane.hub, lane.key, lane.jobs);
     }
 }
 
 /// Main loop of a lane.
-async fn live(lane: &mut Lane) {
+async fn run_loop(lane: &mut Lane) {
     loop {
         let wake = match lane.inbox.ready(lane.now()) {
             _ if lane.hub.draining.is_cancelled() => {
-                Box::pin(lane.leave()).await;
+                Box::pin(lane.leave_queued()).await;
                 None
             }
-            Ready::Now(_) => {
+            Readiness::Now(_) => {
                 // Boxed, so that the future of an idle lane is small.
                 Box::pin(lane.next()).await;
                 Box::pin(lane.delete()).await;
                 continue;
             }
-            Ready::Later(at) => Some(lane.origin + Duration::from_millis(at)),
-            Ready::Nothing => None,
+            Readiness::Later(at) => Some(lane.origin + Duration::from_millis(at)),
+            Readiness::Nothing => None,
         };
         let is_idle = lane.inbox.is_empty();
-        let rest = OptionFuture::from(is_idle.then(|| timeout(IDLE, lane.rest())));
+        let rest = OptionFuture::from(is_idle.then(|| timeout(IDLE, lane.register_idle())));
         tokio::select! {
             biased;
-            Some(job) = lane.jobs.recv() => Box::pin(lane.take(job, None)).await,
+            Some(job) = lane.jobs.recv() => Box::pin(lane.handle_job(job, None)).await,
             () = lane.hub.draining.cancelled() => if is_idle && lane.hub.retire(&lane.key, &lane.jobs) { return },
-            () = until(wake), if wake.is_some() => {}
+            () = sleep_until_some(wake), if wake.is_some() => {}
             Some(_) = rest => if lane.hub.retire(&lane.key, &lane.jobs) { return },
         }
     }
 }
 
 impl Lane {
-    fn new(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<Job>) -> Self {
+    fn new(hub: Arc<Shared>, key: SessionKey, jobs: mpsc::UnboundedReceiver<LaneJob>) -> Self {
         Self {
             hub,
             key,
             jobs,
             inbox: Inbox::default(),
             origin: Instant::now(),
-            offers: Arc::default(),
+            has_pending_steer: Arc::default(),
             session: None,
             deletions: Vec::new(),
             is_stale: false,
@@ -315,21 +315,21 @@ impl Lane {
     }
 
     /// Registers an idle lane in the cache of idle lanes. The receiver resolves when the lane is evicted.
-    fn rest(&self) -> oneshot::Receiver<()> {
-        self.hub.rest.take(self.session.as_ref().map_or(0, |session| session.history.len()))
+    fn register_idle(&self) -> oneshot::Receiver<()> {
+        self.hub.idle_cache.take(self.session.as_ref().map_or(0, |session| session.history.len()))
     }
 
     /// Executes a job. `active` is the active run.
-    async fn take(&mut self, job: Job, active: Option<&mut Queued>) {
+    async fn handle_job(&mut self, job: LaneJob, active: Option<&mut Ticket>) {
         match job {
-            Job::Run(queued) => self.receive(*queued, active).await,
-            Job::Abort { run, reason, tell } => {
+            LaneJob::Run(queued) => self.receive(*queued, active).await,
+            LaneJob::Abort { run, reason, tell } => {
                 let stopped = self.abort(run.as_ref(), reason, active).await;
                 // The caller may have gone; the result is then dropped.
                 tell.send(stopped).ok();
             }
-            Job::Change(chore) => self.change(*chore, active).await,
-            Job::Offer(tell) => self.offer(tell, active).await,
+            LaneJob::Change(chore) => self.mutate(*chore, active).await,
+            LaneJob::Offer(tell) => self.offer(tell, active).await,
         }
     }
 
@@ -345,41 +345,44 @@ impl Lane {
     }
 
     /// Executes one run from start to end.
-    async fn turn(&mut self, turn: Turn<Queued>, slot: Lender) {
-        let Turn { host: mut queued, guests, prompt } = turn;
+    async fn turn(&mut self, turn: QueuedTurn<Ticket>, slot: Lender) {
+        let QueuedTurn { host: mut queued, absorbed: guests, prompt } = turn;
         queued.host(guests);
         queued.prompt = prompt;
         let profile = self.profile_for(&queued.inbound);
         if let Err(error) = self.open_for(&queued).await {
-            tracing::warn!(key = %self.key, %error, "could not read the session");
+            tracing::warn!(key = %self.key, %error, "failed to read the session");
         }
-        let hooks = self.hub.setup.rules().hooks.clone();
+        let hooks = self.hub.config.rules().hooks.clone();
         let id = self.session.as_ref().map(|session| session.record.session_id.clone());
-        let origin = Origin::of(&queued.inbound);
+        let origin = RunOrigin::of(&queued.inbound);
         let now = self.hub.ambient.now_ms();
-        let found = brief::gather(&profile, (&origin, &self.key), &hooks, (id.as_ref(), now)).await;
-        let sees = self.session.as_ref().is_none_or(|session| answerer::model(&profile, &session.record).spec().sees);
+        let found = gather::gather(&profile, (&origin, &self.key), &hooks, (id.as_ref(), now)).await;
+        let sees = self
+            .session
+            .as_ref()
+            .is_none_or(|session| model_choice::model(&profile, &session.record).spec().accepts_images);
         if let Some(refusal) = self.too_long(&queued, &profile, &found) {
             return self.refuse(queued, &profile, refusal).await;
         }
-        let brought = queued.bring(&profile, &found.kit, sees).await;
-        if queued.inbound.begins_anew() && !queued.is_resumed {
-            queued.news = self.before_reset(queued.anew(), ResetCause::Command(&queued)).await;
+        let brought = queued.load_attachments(&profile, &found.kit, sees).await;
+        if queued.inbound.starts_transcript() && !queued.is_resumed {
+            queued.hook_messages = self.before_reset(queued.reset_reason(), ResetCause::Command(&queued)).await;
         }
-        let scope = self.begin(&mut queued, &profile, slot, (found, brought)).await;
+        let scope = self.start_run(&mut queued, &profile, slot, (found, brought)).await;
         if !is_admitted(&queued).await {
-            return self.never_was(&queued);
+            return self.drop_rejected(&queued);
         }
         if let Some(session) = &mut self.session
-            && let Some(news) = session.news.take()
+            && let Some(news) = session.transcript_change.take()
         {
             let id = session.record.session_id.clone();
-            self.tell_news(&news, Some(&id));
+            self.fire_transcript_change(&news, Some(&id));
         }
-        self.open_line(&mut queued, &profile);
+        self.open_output(&mut queued, &profile);
         let ended = match scope {
             Some(mut scope) => {
-                queued.speak_out(&mut scope);
+                queued.attach_output(&mut scope);
                 // The run is aborted with its lane if the lane panics.
                 let handle = AbortOnDropHandle::new(self.hub.spawn("run", run::drive(scope)));
                 self.supervise(&mut queued, handle, &profile).await
@@ -388,10 +391,10 @@ impl Lane {
             None => RunError::SessionGone.into(),
         };
         self.inbox.withdraw_offers();
-        self.offers.store(false, Ordering::Release);
+        self.has_pending_steer.store(false, Ordering::Release);
         let ephemeral = queued.inbound.is_ephemeral.then(|| queued.tape.clone());
         self.end(queued, &profile, ended).await;
-        if ephemeral.is_some_and(|tape| matches!(tape.state(), State::Ended(_))) {
+        if ephemeral.is_some_and(|tape| matches!(tape.state(), TapeState::Ended(_))) {
             // No caller waits for this deletion.
             let (tell, _) = oneshot::channel();
             self.deletions.push(Deletion { expected: None, tell });
@@ -401,28 +404,28 @@ impl Lane {
 
     /// Returns the session's agent with the working directory and settings of the message.
     fn profile_for(&self, inbound: &Inbound) -> Arc<Profile> {
-        let profile = self.hub.setup.agents().of(self.key.agent());
+        let profile = self.hub.config.agents().of(self.key.agent());
         profile.in_session(&self.key, inbound.cwd.as_ref()).overridden(&inbound.overrides)
     }
 
     /// Ends a run that was aborted before it started. Returns false if the message was not accepted.
-    async fn turn_down(&mut self, mut queued: Queued) -> bool {
+    async fn end_unstarted(&mut self, mut queued: Ticket) -> bool {
         queued.accept(&self.hub.writer);
         let is_admitted = is_admitted(&queued).await;
         if is_admitted {
-            queued.take_up(self.hub.ambient.now_ms());
+            queued.restore_progress(self.hub.ambient.now_ms());
             let profile = self.profile_for(&queued.inbound);
             self.end(queued, &profile, RunError::Stopped.into()).await;
         } else {
-            self.never_was(&queued);
+            self.drop_rejected(&queued);
         }
         is_admitted
     }
 
     /// Removes a message that was not accepted. Its sender has been answered; the cached session is invalid.
-    fn never_was(&mut self, queued: &Queued) {
+    fn drop_rejected(&mut self, queued: &Ticket) {
         self.hub.forget(&queued.tape);
-        queued.tape.refuse();
+        queued.tape.mark_rejected();
         self.is_stale = true;
     }
 
@@ -435,9 +438,9 @@ impl Lane {
 
     /// Waits for a slot for the next turn and serves the mailbox meanwhile; `None` if no turn is ready any more.
     async fn slot(&mut self) -> Option<Lender> {
-        let Ready::Now(letter) = self.inbox.ready(self.now()) else { return None };
+        let Readiness::Now(letter) = self.inbox.ready(self.now()) else { return None };
         // A fixed answer needs no slot.
-        if letter.answer().is_some() {
+        if letter.fixed_reply().is_some() {
             return Some(Lender::default());
         }
         let class = letter.inbound.class;
@@ -452,16 +455,16 @@ impl Lane {
         tokio::pin!(slot);
         loop {
             match self.inbox.ready(self.now()) {
-                Ready::Now(letter) if letter.answer().is_none() && letter.inbound.class == class => {}
-                Ready::Now(_) | Ready::Later(_) | Ready::Nothing => return None,
+                Readiness::Now(letter) if letter.fixed_reply().is_none() && letter.inbound.class == class => {}
+                Readiness::Now(_) | Readiness::Later(_) | Readiness::Nothing => return None,
             }
             let notice = self.next_notice();
             tokio::select! {
                 biased;
-                Some(job) = self.jobs.recv() => self.take(job, None).await,
+                Some(job) = self.jobs.recv() => self.handle_job(job, None).await,
                 () = self.hub.draining.cancelled() => return None,
                 slot = &mut slot => return Some(self.granted(slot)),
-                () = until(notice), if notice.is_some() => self.tell_slots_in_use(),
+                () = sleep_until_some(notice), if notice.is_some() => self.tell_slots_in_use(),
             }
         }
     }
@@ -470,8 +473,8 @@ impl Lane {
     fn granted(&self, slot: Slot) -> Lender {
         if let Some(waited) = slot.long_wait() {
             tracing::warn!(key = %self.key, ?waited, "run waited a long time for a slot; consider raising agents.defaults.maxConcurrent");
-            if let Ready::Now(letter) = self.inbox.ready(self.now()) {
-                letter.tape.pass(self.hub.ambient.now_ms(), RunEvent::Waited(waited));
+            if let Readiness::Now(letter) = self.inbox.ready(self.now()) {
+                letter.tape.emit(self.hub.ambient.now_ms(), RunEvent::SlotWaited(waited));
             }
         }
         slot.into()
@@ -480,10 +483,10 @@ impl Lane {
     /// Supervises a run until it ends and serves the mailbox meanwhile.
     async fn supervise(
         &mut self,
-        queued: &mut Queued,
-        mut handle: AbortOnDropHandle<Driven>,
+        queued: &mut Ticket,
+        mut handle: AbortOnDropHandle<RunResult>,
         profile: &Profile,
-    ) -> Driven {
+    ) -> RunResult {
         let mut patience = queued.inbound.timeout.or(profile.timeout).map(|limit| Instant::now() + limit);
         let (mut is_stopping, mut has_grace) = (false, false);
         let cancel = queued.cancel.clone();
@@ -492,13 +495,13 @@ impl Lane {
             tokio::select! {
                 biased;
                 joined = &mut handle => return joined.unwrap_or_else(|panic| RunError::from(panic).into()),
-                Some(job) = self.jobs.recv() => self.take(job, Some(queued)).await,
-                () = until(notice), if notice.is_some() => self.tell_busy(queued),
+                Some(job) = self.jobs.recv() => self.handle_job(job, Some(queued)).await,
+                () = sleep_until_some(notice), if notice.is_some() => self.emit_busy(queued),
                 () = cancel.cancelled(), if !is_stopping => {
                     is_stopping = true;
                     patience = Some(Instant::now() + GRACE);
                 }
-                () = until(patience) => {
+                () = sleep_until_some(patience) => {
                     if !is_stopping && queued.compacting.is_set() && !std::mem::replace(&mut has_grace, true) {
                         // Once: the compaction is nearly done and would be lost.
                         patience = Some(Instant::now() + COMPACTION_GRACE);
@@ -515,7 +518,7 @@ impl Lane {
 }
 
 /// Sleeps until a moment, or forever.
-async fn until(moment: Option<Instant>) {
+async fn sleep_until_some(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
@@ -523,7 +526,7 @@ async fn until(moment: Option<Instant>) {
 }
 
 /// Waits for the message's admission. Returns true if it was accepted.
-async fn is_admitted(queued: &Queued) -> bool {
+async fn is_admitted(queued: &Ticket) -> bool {
     let mut admission = queued.admit.subscribe();
     let known = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
     matches!(known.as_deref(), Ok(Admission::Accepted))

@@ -5,23 +5,23 @@
 
 use std::sync::Arc;
 
-use homard_model::Spec;
+use homard_model::ModelSpec;
 use homard_proto::{
     message::Message,
     transcript::{Entry, Kind},
 };
-use homard_store::repair::{self, Policy};
+use homard_store::repair::{self, ProviderPolicy};
 use serde_json::{Map, Value};
 
 /// `customType` of the entry.
 const NAME: &str = "google-turn-ordering-bootstrap";
 
 /// True if a user turn is prepended for the model.
-pub(super) fn is_needed(history: &[Arc<Message>], spec: &Spec) -> bool {
+pub(super) fn is_needed(history: &[Arc<Message>], spec: &ModelSpec) -> bool {
     if !matches!(history.first().map(AsRef::as_ref), Some(Message::Assistant(_))) {
         return false;
     }
-    let shown = repair::for_model(history, &Policy::of(&spec.api, &spec.provider, &spec.model));
+    let shown = repair::for_model(history, &ProviderPolicy::of(&spec.api, &spec.provider, &spec.model));
     shown.first().is_some_and(|first| matches!(**first, Message::User(_)) && !history.contains(first))
 }
 

@@ -13,11 +13,11 @@ use homard_proto::SessionKey;
 use tokio::{sync::oneshot, time::Instant};
 
 /// Minimum wait for a slot that is reported.
-const LONG: Duration = Duration::from_secs(2);
+const LONG_WAIT: Duration = Duration::from_secs(2);
 
 /// Concurrency class of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum RunClass {
     /// Conversations.
     Main,
     /// Runs started by runs.
@@ -30,7 +30,7 @@ pub enum Class {
     Heartbeat,
 }
 
-impl Class {
+impl RunClass {
     /// Returns the class that a request names, or else the one implied by its session.
     pub fn choose(named: Option<&str>, key: &SessionKey) -> Self {
         match named.map(str::trim) {
@@ -77,35 +77,35 @@ impl Slots {
 
     /// Resizes a pool (at least one slot). Waiting runs start at once if there are free slots. Active runs continue:
     /// surplus slots disappear as their runs end.
-    pub fn resize(&self, class: Class, size: usize) {
+    pub fn resize(&self, class: RunClass, size: usize) {
         self.pool(class).resize(size);
     }
 
     /// Returns the load of each pool.
-    pub fn loads(&self) -> [Load; 5] {
-        [Class::Main, Class::Subagent, Class::Cron, Class::Nested, Class::Heartbeat].map(|class| {
+    pub fn loads(&self) -> [PoolLoad; 5] {
+        [RunClass::Main, RunClass::Subagent, RunClass::Cron, RunClass::Nested, RunClass::Heartbeat].map(|class| {
             let line = self.pool(class).lock();
-            Load { name: class.name(), size: line.size, taken: line.taken, waiting: line.waiting.len() }
+            PoolLoad { name: class.name(), size: line.size, taken: line.taken, waiting: line.waiting.len() }
         })
     }
 
-    fn pool(&self, class: Class) -> &Arc<Pool> {
+    fn pool(&self, class: RunClass) -> &Arc<Pool> {
         match class {
-            Class::Main => &self.main,
-            Class::Subagent => &self.subagent,
-            Class::Cron => &self.cron,
-            Class::Nested => &self.nested,
-            Class::Heartbeat => &self.heartbeat,
+            RunClass::Main => &self.main,
+            RunClass::Subagent => &self.subagent,
+            RunClass::Cron => &self.cron,
+            RunClass::Nested => &self.nested,
+            RunClass::Heartbeat => &self.heartbeat,
         }
     }
 
     /// Takes a slot if one is free and no run waits for it.
-    pub(crate) fn try_take(&self, class: Class) -> Option<Slot> {
+    pub(crate) fn try_take(&self, class: RunClass) -> Option<Slot> {
         self.pool(class).lock().try_take().then(|| Slot::of(self.pool(class)))
     }
 
     /// Waits for a slot. Cancel safe: a dropped future leaves the queue.
-    pub(crate) async fn take(&self, class: Class) -> Slot {
+    pub(crate) async fn take(&self, class: RunClass) -> Slot {
         self.pool(class).take().await
     }
 }
@@ -118,7 +118,7 @@ impl Default for Slots {
 
 /// Load of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
+pub struct PoolLoad {
     /// Name of the class.
     pub name: &'static str,
     /// Number of slots.
@@ -144,30 +144,30 @@ impl Slot {
 
     /// Returns the time waited, if it was long enough to be reported.
     pub(crate) fn long_wait(&self) -> Option<Duration> {
-        (self.waited >= LONG).then_some(self.waited)
+        (self.waited >= LONG_WAIT).then_some(self.waited)
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         if std::mem::take(&mut self.is_held) {
             let mut line = self.pool.lock();
             line.taken -= 1;
-            line.advance(&self.pool);
+            line.grant(&self.pool);
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.give_back();
+        self.release();
     }
 }
 
 /// A run's slot, which its tools may lend while they wait. Clones share the slot; the empty one lends nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Lender(Arc<Mutex<Lent>>);
+pub struct Lender(Arc<Mutex<LentSlot>>);
 
 #[derive(Debug, Default)]
-struct Lent {
+struct LentSlot {
     slot: Option<Slot>,
     /// Number of the run's tools that are waiting.
     waiting: usize,
@@ -177,7 +177,7 @@ struct Lent {
 
 impl From<Slot> for Lender {
     fn from(slot: Slot) -> Self {
-        Self(Arc::new(Mutex::new(Lent { slot: Some(slot), ..Lent::default() })))
+        Self(Arc::new(Mutex::new(LentSlot { slot: Some(slot), ..LentSlot::default() })))
     }
 }
 
@@ -187,11 +187,11 @@ impl Lender {
     ///
     /// If this future is dropped halfway, the slot may stay released: a run that has ended needs none.
     pub async fn lend<T>(&self, meanwhile: impl Future<Output = T>) -> T {
-        let waits = Waits::begin(self);
+        let waits = ToolWait::begin(self);
         let result = meanwhile.await;
         drop(waits);
-        if let Some(pool) = self.wanted() {
-            let awaits = Awaits(self);
+        if let Some(pool) = self.pool_to_reclaim() {
+            let awaits = SlotWait(self);
             let slot = pool.take().await;
             self.lock().slot = Some(slot);
             drop(awaits);
@@ -200,7 +200,7 @@ impl Lender {
     }
 
     /// Returns the pool to take the slot from again, if no tool waits any more and the slot was released.
-    fn wanted(&self) -> Option<Arc<Pool>> {
+    fn pool_to_reclaim(&self) -> Option<Arc<Pool>> {
         let mut lent = self.lock();
         let is_wanted = lent.waiting == 0 && !lent.is_awaited;
         let pool = lent.slot.as_ref().filter(|slot| is_wanted && !slot.is_held)?.pool.clone();
@@ -208,36 +208,36 @@ impl Lender {
         Some(pool)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lent> {
+    fn lock(&self) -> MutexGuard<'_, LentSlot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Guard of a tool that waits for the slot on behalf of its run.
-struct Awaits<'a>(&'a Lender);
+struct SlotWait<'a>(&'a Lender);
 
-impl Drop for Awaits<'_> {
+impl Drop for SlotWait<'_> {
     fn drop(&mut self) {
         self.0.lock().is_awaited = false;
     }
 }
 
 /// Guard of a waiting tool.
-struct Waits<'a>(&'a Lender);
+struct ToolWait<'a>(&'a Lender);
 
-impl<'a> Waits<'a> {
+impl<'a> ToolWait<'a> {
     fn begin(lender: &'a Lender) -> Self {
         let mut lent = lender.lock();
         lent.waiting += 1;
         if let Some(slot) = &mut lent.slot {
-            slot.give_back();
+            slot.release();
         }
         drop(lent);
         Self(lender)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for ToolWait<'_> {
     fn drop(&mut self) {
         self.0.lock().waiting -= 1;
     }
@@ -245,11 +245,11 @@ impl Drop for Waits<'_> {
 
 /// Slots of a class and their waiters, behind one short lock that is never held across an await.
 #[derive(Debug)]
-struct Pool(Mutex<Line>);
+struct Pool(Mutex<PoolQueue>);
 
 /// Invariant while unlocked: no run waits, or all slots are taken.
 #[derive(Debug)]
-struct Line {
+struct PoolQueue {
     size: usize,
     taken: usize,
     /// Some waiters may have gone; they are skipped when it is their turn.
@@ -258,23 +258,23 @@ struct Line {
 
 impl Pool {
     fn new(size: usize) -> Self {
-        Self(Mutex::new(Line { size: size.max(1), taken: 0, waiting: VecDeque::new() }))
+        Self(Mutex::new(PoolQueue { size: size.max(1), taken: 0, waiting: VecDeque::new() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
+    fn lock(&self) -> MutexGuard<'_, PoolQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn resize(self: &Arc<Self>, size: usize) {
         let mut line = self.lock();
         line.size = size.max(1);
-        line.advance(self);
+        line.grant(self);
     }
 
     async fn take(self: &Arc<Self>) -> Slot {
         let since = Instant::now();
         loop {
-            let Some(turn) = self.lock().line_up() else { return Slot::of(self) };
+            let Some(turn) = self.lock().enqueue() else { return Slot::of(self) };
             // The queue lives as long as the pool and drops no waiter, so the first receive succeeds.
             if let Ok(mut slot) = turn.await {
                 slot.waited = since.elapsed();
@@ -284,7 +284,7 @@ impl Pool {
     }
 }
 
-impl Line {
+impl PoolQueue {
     fn try_take(&mut self) -> bool {
         let is_free = self.taken < self.size;
         self.taken += usize::from(is_free);
@@ -292,7 +292,7 @@ impl Line {
     }
 
     /// Takes a slot, or queues a waiter if none is free.
-    fn line_up(&mut self) -> Option<oneshot::Receiver<Slot>> {
+    fn enqueue(&mut self) -> Option<oneshot::Receiver<Slot>> {
         if self.try_take() {
             return None;
         }
@@ -302,7 +302,7 @@ impl Line {
     }
 
     /// Hands free slots to waiters in order.
-    fn advance(&mut self, pool: &Arc<Pool>) {
+    fn grant(&mut self, pool: &Arc<Pool>) {
         while self.taken < self.size
             && let Some(next) = self.waiting.pop_front()
         {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Policy, Profile, Rule, Scope, Scopes, Sender, Subagent,
-    names::{List, Names, Owner, Tool, canonical},
+    DenyRule, PolicyScope, PolicyScopes, SenderRole, SubagentPolicy, ToolPolicy, ToolProfile,
+    names::{EntryOwner, ToolList, ToolName, ToolNames, canonical},
 };
 
 /// Owner-only tools, regardless of the config: those that change the gateway, other devices and secrets.
@@ -99,7 +99,7 @@ const NO_SUBAGENT: &[&str] = &[
 /// Tools that a sub-agent needs only to manage others.
 const NO_LEAF: &[&str] = &["sessions_list", "sessions_history", "sessions_search", "sessions_spawn", "subagents"];
 
-impl Profile {
+impl ToolProfile {
     /// Returns the tools of the profile; `None` for all.
     fn tools(self) -> Option<&'static [&'static str]> {
         match self {
@@ -113,49 +113,52 @@ impl Profile {
     }
 }
 
-enum Filter {
+enum PolicyFilter {
     /// Removes the tools on the list, for this reason.
-    Without(Rule, List),
+    Without(DenyRule, ToolList),
     /// Removes the tools on a scope's list; the matching entry is reported.
-    Denied(Scope, List),
+    Denied(PolicyScope, ToolList),
     /// Removes the tools that are not on the list.
-    Only(Rule, List),
+    Only(DenyRule, ToolList),
     /// Removes the tools that the parent of a sub-agent does not have. Not a list: what `exec` implies was resolved
     /// there.
     Spawner(BTreeSet<String>),
 }
 
-impl Filter {
-    fn refuses(&self, tool: &Tool) -> Option<Rule> {
+impl PolicyFilter {
+    fn refuses(&self, tool: &ToolName) -> Option<DenyRule> {
         match self {
             Self::Without(rule, list) => list.find(tool).map(|_| rule.clone()),
-            Self::Denied(scope, list) => list.find(tool).map(|entry| Rule::Denied(*scope, entry.written.clone())),
+            Self::Denied(scope, list) => list.find(tool).map(|entry| DenyRule::Denied(*scope, entry.written.clone())),
             Self::Only(rule, list) => (!list.admits(tool)).then(|| rule.clone()),
-            Self::Spawner(tools) => (!tools.contains(&tool.canonical)).then_some(Rule::Spawner),
+            Self::Spawner(tools) => (!tools.contains(&tool.canonical)).then_some(DenyRule::Spawner),
         }
     }
 }
 
 /// All filters of a run, in order.
-pub(super) struct Chain {
-    names: Names,
-    filters: Vec<Filter>,
+pub(super) struct FilterChain {
+    names: ToolNames,
+    filters: Vec<PolicyFilter>,
 }
 
-impl Chain {
-    pub(super) fn new(scopes: &Scopes, tools: &[&str]) -> Self {
-        let names = Names::new(tools, &scopes.plugins);
+impl FilterChain {
+    pub(super) fn new(scopes: &PolicyScopes, tools: &[&str]) -> Self {
+        let names = ToolNames::new(tools, &scopes.plugins);
         let mut chain = Self { names, filters: Vec::new() };
         chain.sender(scopes);
-        chain.profile((Scope::Agent, &scopes.agent), (Scope::Global, &scopes.global));
-        chain.profile((Scope::AgentByProvider, &scopes.agent_by_provider), (Scope::ByProvider, &scopes.by_provider));
-        chain.lists(Scope::Global, &scopes.global);
-        chain.lists(Scope::ByProvider, &scopes.by_provider);
-        chain.lists(Scope::Agent, &scopes.agent);
-        chain.lists(Scope::AgentByProvider, &scopes.agent_by_provider);
-        chain.scope(Scope::Group, &scopes.group);
+        chain.profile((PolicyScope::Agent, &scopes.agent), (PolicyScope::Global, &scopes.global));
+        chain.profile(
+            (PolicyScope::AgentByProvider, &scopes.agent_by_provider),
+            (PolicyScope::ByProvider, &scopes.by_provider),
+        );
+        chain.lists(PolicyScope::Global, &scopes.global);
+        chain.lists(PolicyScope::ByProvider, &scopes.by_provider);
+        chain.lists(PolicyScope::Agent, &scopes.agent);
+        chain.lists(PolicyScope::AgentByProvider, &scopes.agent_by_provider);
+        chain.scope(PolicyScope::Group, &scopes.group);
         if let Some(policy) = &scopes.sandbox {
-            chain.scope(Scope::Sandbox, &sandbox(policy));
+            chain.scope(PolicyScope::Sandbox, &sandbox(policy));
         }
         if let Some(subagent) = &scopes.subagent {
             chain.subagent(subagent);
@@ -164,80 +167,80 @@ impl Chain {
     }
 
     /// Returns why a tool may not be used; `None` if it may.
-    pub(super) fn refuses(&self, tool: &str) -> Option<Rule> {
-        let tool = Tool::new(tool);
+    pub(super) fn refuses(&self, tool: &str) -> Option<DenyRule> {
+        let tool = ToolName::new(tool);
         self.filters.iter().find_map(|filter| filter.refuses(&tool))
     }
 
-    fn sender(&mut self, scopes: &Scopes) {
+    fn sender(&mut self, scopes: &PolicyScopes) {
         match scopes.sender {
-            Sender::Owner => {}
-            Sender::Operator => {
-                self.filters.push(Filter::Without(Rule::AdminScope, self.names.list(OWNER_ONLY)));
+            SenderRole::Owner => {}
+            SenderRole::Operator => {
+                self.filters.push(PolicyFilter::Without(DenyRule::AdminScope, self.names.list(OWNER_ONLY)));
             }
-            Sender::Other => {
+            SenderRole::Other => {
                 let granted = scopes.non_owner_allow.iter().chain(&scopes.group.also_allow).map(String::as_str);
                 let allowed = self.names.list(NON_OWNER.iter().copied().chain(granted));
-                self.filters.push(Filter::Without(Rule::OwnerOnly, self.names.list(OWNER_ONLY)));
-                self.filters.push(Filter::Only(Rule::NonOwner, allowed));
+                self.filters.push(PolicyFilter::Without(DenyRule::OwnerOnly, self.names.list(OWNER_ONLY)));
+                self.filters.push(PolicyFilter::Only(DenyRule::NonOwner, allowed));
             }
         }
     }
 
     /// Applies the profile of the more specific scope, else of the more general one; `alsoAllow` in the same way.
-    fn profile(&mut self, near: (Scope, &Policy), wide: (Scope, &Policy)) {
+    fn profile(&mut self, near: (PolicyScope, &ToolPolicy), wide: (PolicyScope, &ToolPolicy)) {
         let also = if near.1.also_allow.is_empty() { &wide.1.also_allow } else { &near.1.also_allow };
         let chosen = [near, wide].into_iter().find_map(|(scope, policy)| Some((scope, policy.profile?)));
         let Some((scope, profile)) = chosen else { return };
         if let Some(tools) = profile.tools() {
             let list = self.names.list(tools.iter().copied().chain(also.iter().map(String::as_str)));
-            self.filters.push(Filter::Only(Rule::Profile(scope, profile), list));
+            self.filters.push(PolicyFilter::Only(DenyRule::Profile(scope, profile), list));
         }
     }
 
     /// Applies a scope with a profile of its own.
-    fn scope(&mut self, scope: Scope, policy: &Policy) {
+    fn scope(&mut self, scope: PolicyScope, policy: &ToolPolicy) {
         self.profile((scope, policy), (scope, policy));
         self.lists(scope, policy);
     }
 
-    fn lists(&mut self, scope: Scope, policy: &Policy) {
-        self.filters.push(Filter::Denied(scope, self.names.list(&policy.deny)));
+    fn lists(&mut self, scope: PolicyScope, policy: &ToolPolicy) {
+        self.filters.push(PolicyFilter::Denied(scope, self.names.list(&policy.deny)));
         if policy.allow.is_empty() {
             // Without `allow` everything is allowed, so there is nothing to add.
             return;
         }
-        let List(allow) = self.names.list(policy.allow.iter().chain(&policy.also_allow));
-        if is_broad(scope) && allow.iter().all(|entry| entry.owner == Owner::Plugin) {
+        let ToolList(allow) = self.names.list(policy.allow.iter().chain(&policy.also_allow));
+        if is_broad(scope) && allow.iter().all(|entry| entry.owner == EntryOwner::Plugin) {
             return;
         }
-        self.filters.push(Filter::Only(Rule::NotAllowed(scope), List(allow)));
+        self.filters.push(PolicyFilter::Only(DenyRule::NotAllowed(scope), ToolList(allow)));
     }
 
-    fn subagent(&mut self, subagent: &Subagent) {
-        self.filters.push(Filter::Without(Rule::Subagent, self.names.list(NO_SUBAGENT)));
+    fn subagent(&mut self, subagent: &SubagentPolicy) {
+        self.filters.push(PolicyFilter::Without(DenyRule::Subagent, self.names.list(NO_SUBAGENT)));
         if subagent.depth >= subagent.max_depth.max(1) {
-            self.filters.push(Filter::Without(Rule::Leaf, self.names.list(NO_LEAF)));
+            self.filters.push(PolicyFilter::Without(DenyRule::Leaf, self.names.list(NO_LEAF)));
         }
-        self.scope(Scope::Subagent, &subagent.policy);
-        self.filters.push(Filter::Spawner(subagent.spawner.iter().map(|tool| canonical(tool)).collect()));
+        self.scope(PolicyScope::Subagent, &subagent.policy);
+        self.filters.push(PolicyFilter::Spawner(subagent.spawner.iter().map(|tool| canonical(tool)).collect()));
     }
 }
 
 /// True if a list of this scope that names only plugin tools is meant to add them, as in OpenClaw. In scopes for other
 /// senders or for isolation, a list is exhaustive.
-fn is_broad(scope: Scope) -> bool {
+fn is_broad(scope: PolicyScope) -> bool {
     match scope {
-        Scope::Global | Scope::ByProvider | Scope::Agent | Scope::AgentByProvider => true,
-        Scope::Group | Scope::Sandbox | Scope::Subagent => false,
+        PolicyScope::Global | PolicyScope::ByProvider | PolicyScope::Agent | PolicyScope::AgentByProvider => true,
+        PolicyScope::Group | PolicyScope::Sandbox | PolicyScope::Subagent => false,
     }
 }
 
 /// Returns the lists of a sandbox, with defaults for empty ones.
-fn sandbox(policy: &Policy) -> Policy {
+fn sandbox(policy: &ToolPolicy) -> ToolPolicy {
     let or = |written: &Vec<String>, ours: &[&str]| match written.as_slice() {
         [] => ours.iter().copied().map(str::to_owned).collect(),
         written => written.to_vec(),
     };
-    Policy { allow: or(&policy.allow, SANDBOX_ALLOW), deny: or(&policy.deny, SANDBOX_DENY), ..policy.clone() }
+    ToolPolicy { allow: or(&policy.allow, SANDBOX_ALLOW), deny: or(&policy.deny, SANDBOX_DENY), ..policy.clone() }
 }

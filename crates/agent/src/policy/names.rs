@@ -93,7 +93,7 @@ pub fn known() -> impl Iterator<Item = &'static str> {
 }
 
 /// True if an entry of a list is one of those.
-pub fn knows(entry: &str) -> bool {
+pub fn is_known(entry: &str) -> bool {
     let name = clean(entry);
     known().any(|known| known == name)
 }
@@ -103,7 +103,7 @@ fn is_native(name: &str) -> bool {
 }
 
 /// True if a pattern with `*` matches the whole name.
-fn fits(pattern: &str, name: &str) -> bool {
+fn glob_matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
     let Some(last) = parts.next_back() else { return rest.is_empty() };
@@ -116,12 +116,12 @@ fn fits(pattern: &str, name: &str) -> bool {
 
 /// A tool with its own and its canonical name.
 #[derive(Debug)]
-pub(super) struct Tool {
+pub(super) struct ToolName {
     own: String,
     pub(super) canonical: String,
 }
 
-impl Tool {
+impl ToolName {
     pub(super) fn new(name: &str) -> Self {
         Self { own: clean(name), canonical: canonical(name) }
     }
@@ -129,65 +129,66 @@ impl Tool {
 
 /// Whose tools an entry of a list names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum EntryOwner {
     /// Built-in tools, possibly with others.
     Native,
     /// Only tools of plugins.
     Plugin,
     /// No existing tool.
-    Nobody,
+    Unknown,
 }
 
 /// An entry of a list and its meaning.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ListEntry {
     pub(super) written: String,
-    pub(super) owner: Owner,
-    meaning: Meaning,
+    pub(super) owner: EntryOwner,
+    meaning: EntryMatch,
 }
 
 /// The tools that an entry matches. Plugins choose their tool names freely, so only entries of a config are patterns.
 #[derive(Debug)]
-struct Meaning {
+struct EntryMatch {
     tools: Vec<String>,
     pattern: Option<String>,
 }
 
-impl Meaning {
-    fn names(&self, tool: &Tool) -> bool {
+impl EntryMatch {
+    fn names(&self, tool: &ToolName) -> bool {
         self.covers(&tool.canonical) || self.covers(&tool.own)
     }
 
     fn covers(&self, name: &str) -> bool {
-        self.tools.iter().any(|tool| tool == name) || self.pattern.as_deref().is_some_and(|pattern| fits(pattern, name))
+        self.tools.iter().any(|tool| tool == name)
+            || self.pattern.as_deref().is_some_and(|pattern| glob_matches(pattern, name))
     }
 }
 
 /// A list of tools in a config.
 #[derive(Debug)]
-pub(super) struct List(pub(super) Vec<Entry>);
+pub(super) struct ToolList(pub(super) Vec<ListEntry>);
 
-impl List {
+impl ToolList {
     /// Returns the first entry that matches a tool.
-    pub(super) fn find(&self, tool: &Tool) -> Option<&Entry> {
+    pub(super) fn find(&self, tool: &ToolName) -> Option<&ListEntry> {
         self.0.iter().find(|entry| entry.meaning.names(tool))
     }
 
     /// True if an allowlist admits a tool: permission for `exec` includes `apply_patch`.
-    pub(super) fn admits(&self, tool: &Tool) -> bool {
-        self.find(tool).is_some() || tool.canonical == "apply_patch" && self.find(&Tool::new("exec")).is_some()
+    pub(super) fn admits(&self, tool: &ToolName) -> bool {
+        self.find(tool).is_some() || tool.canonical == "apply_patch" && self.find(&ToolName::new("exec")).is_some()
     }
 }
 
 /// Names that lists may refer to.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct ToolNames {
     /// Available tools that do not belong to plugins.
-    offered: Vec<Tool>,
+    offered: Vec<ToolName>,
     plugins: BTreeMap<String, Vec<String>>,
 }
 
-impl Names {
+impl ToolNames {
     /// Builds the names. A plugin cannot use a built-in name, neither for itself nor for a tool.
     pub(super) fn new(tools: &[&str], plugins: &BTreeMap<String, Vec<String>>) -> Self {
         let mut foreign: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -196,36 +197,37 @@ impl Names {
             foreign.entry(canonical(id)).or_default().extend(tools);
         }
         let is_foreign = |tool: &str| foreign.values().flatten().any(|foreign| foreign == tool);
-        let offered = tools.iter().map(|tool| Tool::new(tool)).filter(|tool| !is_foreign(&tool.canonical)).collect();
+        let offered =
+            tools.iter().map(|tool| ToolName::new(tool)).filter(|tool| !is_foreign(&tool.canonical)).collect();
         Self { offered, plugins: foreign }
     }
 
     /// Parses a list.
-    pub(super) fn list<S: AsRef<str>>(&self, written: impl IntoIterator<Item = S>) -> List {
-        List(written.into_iter().map(|written| self.entry(written.as_ref())).collect())
+    pub(super) fn list<S: AsRef<str>>(&self, written: impl IntoIterator<Item = S>) -> ToolList {
+        ToolList(written.into_iter().map(|written| self.entry(written.as_ref())).collect())
     }
 
-    fn entry(&self, written: &str) -> Entry {
+    fn entry(&self, written: &str) -> ListEntry {
         let name = canonical(written);
         let meaning = if let Some(tools) = group(&name) {
-            Meaning { tools: tools.into_iter().map(str::to_owned).collect(), pattern: None }
+            EntryMatch { tools: tools.into_iter().map(str::to_owned).collect(), pattern: None }
         } else if name == PLUGINS {
-            Meaning { tools: self.plugins.values().flatten().cloned().collect(), pattern: None }
+            EntryMatch { tools: self.plugins.values().flatten().cloned().collect(), pattern: None }
         } else {
             let plugin = self.plugins.get(&name).filter(|_| !is_native(&name));
-            Meaning { tools: plugin.cloned().unwrap_or_default(), pattern: Some(name) }
+            EntryMatch { tools: plugin.cloned().unwrap_or_default(), pattern: Some(name) }
         };
-        Entry { written: written.trim().to_owned(), owner: self.owner(&meaning), meaning }
+        ListEntry { written: written.trim().to_owned(), owner: self.owner(&meaning), meaning }
     }
 
-    fn owner(&self, meaning: &Meaning) -> Owner {
+    fn owner(&self, meaning: &EntryMatch) -> EntryOwner {
         let mut natives = SECTIONS.iter().flat_map(|(_, tools)| *tools);
         if natives.any(|tool| meaning.covers(tool)) || self.offered.iter().any(|tool| meaning.names(tool)) {
-            Owner::Native
+            EntryOwner::Native
         } else if self.plugins.values().flatten().any(|tool| meaning.covers(tool)) {
-            Owner::Plugin
+            EntryOwner::Plugin
         } else {
-            Owner::Nobody
+            EntryOwner::Unknown
         }
     }
 }

@@ -56,101 +56,101 @@ fn set(text: &str) -> BTreeSet<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn allow(text: &str) -> Policy {
-    Policy { allow: words(text), ..Policy::default() }
+fn allow(text: &str) -> ToolPolicy {
+    ToolPolicy { allow: words(text), ..ToolPolicy::default() }
 }
 
-fn also(text: &str) -> Policy {
-    Policy { also_allow: words(text), ..Policy::default() }
+fn also(text: &str) -> ToolPolicy {
+    ToolPolicy { also_allow: words(text), ..ToolPolicy::default() }
 }
 
-fn deny(text: &str) -> Policy {
-    Policy { deny: words(text), ..Policy::default() }
+fn deny(text: &str) -> ToolPolicy {
+    ToolPolicy { deny: words(text), ..ToolPolicy::default() }
 }
 
-fn profile(profile: Profile) -> Policy {
-    Policy { profile: Some(profile), ..Policy::default() }
+fn profile(profile: ToolProfile) -> ToolPolicy {
+    ToolPolicy { profile: Some(profile), ..ToolPolicy::default() }
 }
 
-fn owner() -> Scopes {
-    Scopes { sender: Sender::Owner, ..Scopes::default() }
+fn owner() -> PolicyScopes {
+    PolicyScopes { sender: SenderRole::Owner, ..PolicyScopes::default() }
 }
 
-fn globally(policy: Policy) -> Scopes {
-    Scopes { global: policy, ..owner() }
+fn globally(policy: ToolPolicy) -> PolicyScopes {
+    PolicyScopes { global: policy, ..owner() }
 }
 
-fn with_weather(scopes: Scopes) -> Scopes {
-    Scopes { plugins: BTreeMap::from([("weather".to_owned(), words("forecast weather__Now"))]), ..scopes }
+fn with_weather(scopes: PolicyScopes) -> PolicyScopes {
+    PolicyScopes { plugins: BTreeMap::from([("weather".to_owned(), words("forecast weather__Now"))]), ..scopes }
 }
 
-fn subagent(depth: u32, max_depth: u32) -> Subagent {
-    Subagent {
+fn subagent(depth: u32, max_depth: u32) -> SubagentPolicy {
+    SubagentPolicy {
         depth,
         max_depth,
-        policy: Policy::default(),
+        policy: ToolPolicy::default(),
         spawner: TOOLS.iter().copied().map(str::to_owned).collect(),
     }
 }
 
-fn allowed(scopes: &Scopes) -> BTreeSet<String> {
+fn allowed(scopes: &PolicyScopes) -> BTreeSet<String> {
     resolve(scopes, TOOLS).allowed
 }
 
-fn taken(scopes: &Scopes) -> BTreeSet<String> {
-    resolve(scopes, TOOLS).because.into_keys().collect()
+fn taken(scopes: &PolicyScopes) -> BTreeSet<String> {
+    resolve(scopes, TOOLS).denied.into_keys().collect()
 }
 
 fn all() -> BTreeSet<String> {
     TOOLS.iter().copied().map(str::to_owned).collect()
 }
 
-fn problem(path: &str, what: &str) -> Problem {
-    Problem { path: path.to_owned(), what: what.to_owned() }
+fn problem(path: &str, what: &str) -> PolicyProblem {
+    PolicyProblem { path: path.to_owned(), what: what.to_owned() }
 }
 
 #[test]
 fn an_owner_who_says_nothing_may_use_everything() {
-    assert_eq!(resolve(&owner(), TOOLS), Resolved { allowed: all(), ..Resolved::default() });
+    assert_eq!(resolve(&owner(), TOOLS), ResolvedTools { allowed: all(), ..ResolvedTools::default() });
 }
 
 #[test]
 fn the_filters_stand_in_the_order_of_the_spec() {
-    type Lift = fn(&mut Scopes);
-    let minimal = || Policy { deny: words("cron"), ..profile(Profile::Minimal) };
-    let mut scopes = Scopes {
-        sender: Sender::Other,
+    type Lift = fn(&mut PolicyScopes);
+    let minimal = || ToolPolicy { deny: words("cron"), ..profile(ToolProfile::Minimal) };
+    let mut scopes = PolicyScopes {
+        sender: SenderRole::Other,
         non_owner_allow: Vec::new(),
         global: minimal(),
         by_provider: minimal(),
         agent: minimal(),
         agent_by_provider: minimal(),
         group: minimal(),
-        sandbox: Some(Policy { profile: Some(Profile::Minimal), ..Policy::default() }),
-        subagent: Some(Subagent { policy: minimal(), spawner: BTreeSet::new(), ..subagent(1, 1) }),
+        sandbox: Some(ToolPolicy { profile: Some(ToolProfile::Minimal), ..ToolPolicy::default() }),
+        subagent: Some(SubagentPolicy { policy: minimal(), spawner: BTreeSet::new(), ..subagent(1, 1) }),
         plugins: BTreeMap::new(),
     };
-    let cron = |scope| Rule::Denied(scope, "cron".to_owned());
-    let minimal = |scope| Rule::Profile(scope, Profile::Minimal);
-    let steps: &[(Rule, Lift)] = &[
-        (Rule::OwnerOnly, |scopes| scopes.sender = Sender::Owner),
-        (minimal(Scope::Agent), |scopes| scopes.agent.profile = None),
-        (minimal(Scope::Global), |scopes| scopes.agent.profile = Some(Profile::Full)),
-        (minimal(Scope::AgentByProvider), |scopes| scopes.agent_by_provider.profile = None),
-        (minimal(Scope::ByProvider), |scopes| scopes.by_provider.profile = None),
-        (cron(Scope::Global), |scopes| scopes.global = allow("read")),
-        (Rule::NotAllowed(Scope::Global), |scopes| scopes.global = Policy::default()),
-        (cron(Scope::ByProvider), |scopes| scopes.by_provider = Policy::default()),
-        (cron(Scope::Agent), |scopes| scopes.agent = Policy::default()),
-        (cron(Scope::AgentByProvider), |scopes| scopes.agent_by_provider = Policy::default()),
-        (minimal(Scope::Group), |scopes| scopes.group.profile = None),
-        (cron(Scope::Group), |scopes| scopes.group = Policy::default()),
-        (minimal(Scope::Sandbox), |scopes| scopes.sandbox = Some(Policy::default())),
-        (cron(Scope::Sandbox), |scopes| scopes.sandbox = None),
-        (Rule::Subagent, |_| {}),
+    let cron = |scope| DenyRule::Denied(scope, "cron".to_owned());
+    let minimal = |scope| DenyRule::Profile(scope, ToolProfile::Minimal);
+    let steps: &[(DenyRule, Lift)] = &[
+        (DenyRule::OwnerOnly, |scopes| scopes.sender = SenderRole::Owner),
+        (minimal(PolicyScope::Agent), |scopes| scopes.agent.profile = None),
+        (minimal(PolicyScope::Global), |scopes| scopes.agent.profile = Some(ToolProfile::Full)),
+        (minimal(PolicyScope::AgentByProvider), |scopes| scopes.agent_by_provider.profile = None),
+        (minimal(PolicyScope::ByProvider), |scopes| scopes.by_provider.profile = None),
+        (cron(PolicyScope::Global), |scopes| scopes.global = allow("read")),
+        (DenyRule::NotAllowed(PolicyScope::Global), |scopes| scopes.global = ToolPolicy::default()),
+        (cron(PolicyScope::ByProvider), |scopes| scopes.by_provider = ToolPolicy::default()),
+        (cron(PolicyScope::Agent), |scopes| scopes.agent = ToolPolicy::default()),
+        (cron(PolicyScope::AgentByProvider), |scopes| scopes.agent_by_provider = ToolPolicy::default()),
+        (minimal(PolicyScope::Group), |scopes| scopes.group.profile = None),
+        (cron(PolicyScope::Group), |scopes| scopes.group = ToolPolicy::default()),
+        (minimal(PolicyScope::Sandbox), |scopes| scopes.sandbox = Some(ToolPolicy::default())),
+        (cron(PolicyScope::Sandbox), |scopes| scopes.sandbox = None),
+        (DenyRule::Subagent, |_| {}),
     ];
     for (rule, lift) in steps {
-        assert_eq!(resolve(&scopes, &["cron"]).because, BTreeMap::from([("cron".to_owned(), rule.clone())]));
+        assert_eq!(resolve(&scopes, &["cron"]).denied, BTreeMap::from([("cron".to_owned(), rule.clone())]));
         lift(&mut scopes);
     }
 }
@@ -158,14 +158,17 @@ fn the_filters_stand_in_the_order_of_the_spec() {
 #[test]
 fn a_sub_agent_passes_its_own_filters_last() {
     let because = |subagent| {
-        let scopes = Scopes { subagent: Some(subagent), ..owner() };
-        resolve(&scopes, &["sessions_spawn"]).because.into_values().next()
+        let scopes = PolicyScopes { subagent: Some(subagent), ..owner() };
+        resolve(&scopes, &["sessions_spawn"]).denied.into_values().next()
     };
-    let none = || Subagent { spawner: BTreeSet::new(), policy: deny("sessions_*"), ..subagent(1, 2) };
-    assert_eq!(because(Subagent { max_depth: 1, ..none() }), Some(Rule::Leaf));
-    assert_eq!(because(none()), Some(Rule::Denied(Scope::Subagent, "sessions_*".to_owned())));
-    assert_eq!(because(Subagent { policy: allow("read"), ..none() }), Some(Rule::NotAllowed(Scope::Subagent)));
-    assert_eq!(because(Subagent { policy: Policy::default(), ..none() }), Some(Rule::Spawner));
+    let none = || SubagentPolicy { spawner: BTreeSet::new(), policy: deny("sessions_*"), ..subagent(1, 2) };
+    assert_eq!(because(SubagentPolicy { max_depth: 1, ..none() }), Some(DenyRule::Leaf));
+    assert_eq!(because(none()), Some(DenyRule::Denied(PolicyScope::Subagent, "sessions_*".to_owned())));
+    assert_eq!(
+        because(SubagentPolicy { policy: allow("read"), ..none() }),
+        Some(DenyRule::NotAllowed(PolicyScope::Subagent))
+    );
+    assert_eq!(because(SubagentPolicy { policy: ToolPolicy::default(), ..none() }), Some(DenyRule::Spawner));
     assert_eq!(because(subagent(1, 2)), None);
 }
 
@@ -174,18 +177,18 @@ fn profiles_have_the_tools_of_the_spec() {
     let coding = "read write edit apply_patch ls find grep exec process sessions_list sessions_history sessions_send \
         sessions_spawn session_status subagents memory_search memory_get image";
     let messaging = "message sessions_list sessions_history sessions_send session_status";
-    assert_eq!(allowed(&globally(profile(Profile::Minimal))), set("session_status"));
-    assert_eq!(allowed(&globally(profile(Profile::Coding))), set(coding));
-    assert_eq!(allowed(&globally(profile(Profile::Messaging))), set(messaging));
-    assert_eq!(allowed(&globally(profile(Profile::Full))), all());
+    assert_eq!(allowed(&globally(profile(ToolProfile::Minimal))), set("session_status"));
+    assert_eq!(allowed(&globally(profile(ToolProfile::Coding))), set(coding));
+    assert_eq!(allowed(&globally(profile(ToolProfile::Messaging))), set(messaging));
+    assert_eq!(allowed(&globally(profile(ToolProfile::Full))), all());
 }
 
 #[test]
 fn profiles_are_read_by_the_words_that_they_have() {
-    for profile in [Profile::Minimal, Profile::Coding, Profile::Messaging, Profile::Full] {
-        assert_eq!(Profile::parse(&format!(" {} ", profile.name())), Some(profile));
+    for profile in [ToolProfile::Minimal, ToolProfile::Coding, ToolProfile::Messaging, ToolProfile::Full] {
+        assert_eq!(ToolProfile::parse(&format!(" {} ", profile.name())), Some(profile));
     }
-    assert_eq!(Profile::parse("everything"), None);
+    assert_eq!(ToolProfile::parse("everything"), None);
 }
 
 #[test]
@@ -209,16 +212,16 @@ fn groups_name_the_tools_of_the_spec() {
         (" Group:FS ", "read write edit apply_patch ls find grep"),
     ];
     for (group, tools) in groups {
-        let scopes = globally(Policy { deny: vec![group.to_owned()], ..Policy::default() });
+        let scopes = globally(ToolPolicy { deny: vec![group.to_owned()], ..ToolPolicy::default() });
         assert_eq!(taken(&scopes), set(tools), "{group}");
-        assert!(knows(group), "{group}");
+        assert!(is_known(group), "{group}");
     }
 }
 
 #[test]
 fn the_tools_of_both_generations_are_known() {
     let names = TOOLS.iter().copied().chain(NEWER.split_whitespace());
-    assert_eq!(names.filter(|name| !knows(name)).collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(names.filter(|name| !is_known(name)).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]
@@ -236,9 +239,14 @@ fn a_tool_is_meant_by_its_old_and_its_new_name() {
         ("exec", "Exec"),
     ];
     for (entry, tool) in cases {
-        let scopes = globally(Policy { deny: vec![entry.to_owned()], ..Policy::default() });
-        let because = BTreeMap::from([(tool.to_owned(), Rule::Denied(Scope::Global, entry.trim().to_owned()))]);
-        assert_eq!(resolve(&scopes, &[tool]), Resolved { because, ..Resolved::default() }, "{entry} {tool}");
+        let scopes = globally(ToolPolicy { deny: vec![entry.to_owned()], ..ToolPolicy::default() });
+        let because =
+            BTreeMap::from([(tool.to_owned(), DenyRule::Denied(PolicyScope::Global, entry.trim().to_owned()))]);
+        assert_eq!(
+            resolve(&scopes, &[tool]),
+            ResolvedTools { denied: because, ..ResolvedTools::default() },
+            "{entry} {tool}"
+        );
     }
 }
 
@@ -260,7 +268,7 @@ fn a_star_stands_for_anything() {
         ("", ""),
     ];
     for (pattern, tools) in cases {
-        let scopes = globally(Policy { deny: vec![pattern.to_owned()], ..Policy::default() });
+        let scopes = globally(ToolPolicy { deny: vec![pattern.to_owned()], ..ToolPolicy::default() });
         assert_eq!(taken(&scopes), set(tools), "{pattern}");
     }
 }
@@ -269,64 +277,65 @@ fn a_star_stands_for_anything() {
 fn whoever_may_run_commands_may_apply_patches_unless_it_is_denied() {
     assert_eq!(allowed(&globally(allow("exec"))), set("exec apply_patch"));
     assert_eq!(allowed(&globally(allow("bash"))), set("exec apply_patch"));
-    assert_eq!(allowed(&globally(Policy { deny: words("apply_patch"), ..allow("exec") })), set("exec"));
+    assert_eq!(allowed(&globally(ToolPolicy { deny: words("apply_patch"), ..allow("exec") })), set("exec"));
     assert_eq!(allowed(&globally(allow("apply_patch"))), set("apply_patch"));
-    let child = Subagent { spawner: set("exec"), ..subagent(1, 1) };
-    assert_eq!(allowed(&Scopes { subagent: Some(child), ..owner() }), set("exec"));
+    let child = SubagentPolicy { spawner: set("exec"), ..subagent(1, 1) };
+    assert_eq!(allowed(&PolicyScopes { subagent: Some(child), ..owner() }), set("exec"));
 }
 
 #[test]
 fn what_is_allowed_besides_is_added_to_the_profile_and_to_nothing_else() {
-    let minimal = Policy { also_allow: words("web_*"), ..profile(Profile::Minimal) };
+    let minimal = ToolPolicy { also_allow: words("web_*"), ..profile(ToolProfile::Minimal) };
     let in_global = globally(minimal.clone());
     assert_eq!(allowed(&in_global), set("session_status web_search web_fetch"));
 
     // The more specific list replaces the general one.
-    let near = Scopes { agent: also("read"), ..in_global.clone() };
+    let near = PolicyScopes { agent: also("read"), ..in_global.clone() };
     assert_eq!(allowed(&near), set("session_status read"));
 
     // Without a profile it adds to everything, which is everything.
     assert_eq!(allowed(&globally(also("read"))), all());
 
     // It does not extend another list, nor anything that is denied.
-    let closed = Scopes { global: allow("read"), agent: also("exec"), ..owner() };
+    let closed = PolicyScopes { global: allow("read"), agent: also("exec"), ..owner() };
     assert_eq!(allowed(&closed), set("read"));
-    let denied = Scopes { agent: deny("web_fetch"), ..in_global };
+    let denied = PolicyScopes { agent: deny("web_fetch"), ..in_global };
     assert_eq!(allowed(&denied), set("session_status web_search"));
 
     // That of a provider extends the provider's profile only.
-    let provider = Scopes { global: profile(Profile::Minimal), by_provider: minimal, ..owner() };
+    let provider = PolicyScopes { global: profile(ToolProfile::Minimal), by_provider: minimal, ..owner() };
     assert_eq!(allowed(&provider), set("session_status"));
 }
 
 #[test]
 fn the_profile_of_the_agent_takes_the_place_of_the_global_one() {
-    let scopes = Scopes { global: profile(Profile::Minimal), agent: profile(Profile::Messaging), ..owner() };
+    let scopes =
+        PolicyScopes { global: profile(ToolProfile::Minimal), agent: profile(ToolProfile::Messaging), ..owner() };
     assert_eq!(allowed(&scopes), set("message sessions_list sessions_history sessions_send session_status"));
-    let scopes = Scopes { by_provider: profile(Profile::Minimal), ..scopes };
+    let scopes = PolicyScopes { by_provider: profile(ToolProfile::Minimal), ..scopes };
     assert_eq!(allowed(&scopes), set("session_status"));
 }
 
 #[test]
 fn names_that_nobody_knows_open_nothing() {
     let resolved = resolve(&globally(allow("exce")), &["exec", "read"]);
-    let because = ["exec", "read"].map(|tool| (tool.to_owned(), Rule::NotAllowed(Scope::Global))).into();
-    assert_eq!(resolved, Resolved { allowed: BTreeSet::new(), because });
+    let because = ["exec", "read"].map(|tool| (tool.to_owned(), DenyRule::NotAllowed(PolicyScope::Global))).into();
+    assert_eq!(resolved, ResolvedTools { allowed: BTreeSet::new(), denied: because });
     assert_eq!(allowed(&globally(allow("read reed"))), set("read"));
 }
 
 #[test]
 fn it_is_known_what_lists_can_name_without_plugins() {
     let right = ["read", " Bash ", "apply-patch", "group:fs", "GROUP:plugins", "group:moltbot", "portal"];
-    assert_eq!(right.map(knows), [true; 7]);
-    assert_eq!(["exce", "group:all", "group:", "", "weather__now", "read*"].map(knows), [false; 6]);
+    assert_eq!(right.map(is_known), [true; 7]);
+    assert_eq!(["exce", "group:all", "group:", "", "weather__now", "read*"].map(is_known), [false; 6]);
     let names: BTreeSet<_> = known().collect();
     assert_eq!(names.len(), known().count(), "twice the same");
 }
 
 #[test]
 fn a_list_of_blanks_allows_nothing() {
-    let blank = Policy { allow: vec![" ".to_owned()], ..Policy::default() };
+    let blank = ToolPolicy { allow: vec![" ".to_owned()], ..ToolPolicy::default() };
     assert_eq!(allowed(&globally(blank)), BTreeSet::new());
 }
 
@@ -334,7 +343,7 @@ fn a_list_of_blanks_allows_nothing() {
 fn plugins_are_named_by_id_by_tool_and_all_together() {
     let tools = ["read", "forecast", "weather__Now"];
     let is_taken = |entry, expected| {
-        let taken: BTreeSet<_> = resolve(&with_weather(globally(deny(entry))), &tools).because.into_keys().collect();
+        let taken: BTreeSet<_> = resolve(&with_weather(globally(deny(entry))), &tools).denied.into_keys().collect();
         assert_eq!(taken, set(expected), "{entry}");
     };
     is_taken("weather", "forecast weather__Now");
@@ -349,7 +358,7 @@ fn a_broad_list_of_plugins_only_is_ignored() {
     let tools = ["read", "forecast"];
     let only_plugins = || with_weather(globally(allow("weather forecast group:plugins")));
     let resolved = resolve(&only_plugins(), &tools);
-    assert_eq!(resolved, Resolved { allowed: set("read forecast"), ..Resolved::default() });
+    assert_eq!(resolved, ResolvedTools { allowed: set("read forecast"), ..ResolvedTools::default() });
 
     // A typo beside them may have been meant to be a built-in tool.
     let mixed = with_weather(globally(allow("forecast reed")));
@@ -357,12 +366,12 @@ fn a_broad_list_of_plugins_only_is_ignored() {
     // Without plugins, it is an unknown name.
     assert_eq!(resolve(&globally(allow("group:plugins")), &tools).allowed, BTreeSet::new());
     // In a group, in a sandbox and for sub-agents, a list is exhaustive.
-    let group = with_weather(Scopes { group: allow("forecast"), ..owner() });
+    let group = with_weather(PolicyScopes { group: allow("forecast"), ..owner() });
     assert_eq!(resolve(&group, &tools).allowed, set("forecast"));
-    let sandbox = with_weather(Scopes { sandbox: Some(allow("forecast")), ..owner() });
+    let sandbox = with_weather(PolicyScopes { sandbox: Some(allow("forecast")), ..owner() });
     assert_eq!(resolve(&sandbox, &tools).allowed, set("forecast"));
-    let child = Subagent { policy: allow("forecast"), spawner: set("read forecast"), ..subagent(1, 1) };
-    let subagent = with_weather(Scopes { subagent: Some(child), ..owner() });
+    let child = SubagentPolicy { policy: allow("forecast"), spawner: set("read forecast"), ..subagent(1, 1) };
+    let subagent = with_weather(PolicyScopes { subagent: Some(child), ..owner() });
     assert_eq!(resolve(&subagent, &tools).allowed, set("forecast"));
 }
 
@@ -375,7 +384,7 @@ fn a_plugin_gains_nothing_by_the_names_that_it_chooses() {
         ("web".to_owned(), words("w*")),
     ]);
     let tools = ["read", "exec", "steal", "*", "group:fs", "w*", "web_search"];
-    let given = |policy| resolve(&Scopes { plugins: hostile.clone(), ..globally(policy) }, &tools).allowed;
+    let given = |policy| resolve(&PolicyScopes { plugins: hostile.clone(), ..globally(policy) }, &tools).allowed;
     assert_eq!(given(allow("read group:web")), set("read web_search"));
     assert_eq!(given(allow("ls group:plugins")), set("steal * group:fs w*"));
     assert_eq!(given(deny("exec group:plugins")), set("read web_search"));
@@ -384,9 +393,9 @@ fn a_plugin_gains_nothing_by_the_names_that_it_chooses() {
 
 #[test]
 fn h2_others_than_the_owner_have_no_tools_for_files_memory_commands_and_the_gateway() {
-    let resolved = resolve(&Scopes::default(), TOOLS);
-    let guest = |tool: &str| (tool.to_owned(), Rule::NonOwner);
-    let owner_only = |tool: &str| (tool.to_owned(), Rule::OwnerOnly);
+    let resolved = resolve(&PolicyScopes::default(), TOOLS);
+    let guest = |tool: &str| (tool.to_owned(), DenyRule::NonOwner);
+    let owner_only = |tool: &str| (tool.to_owned(), DenyRule::OwnerOnly);
     let because = BTreeMap::from([
         guest("exec"),
         guest("process"),
@@ -406,46 +415,50 @@ fn h2_others_than_the_owner_have_no_tools_for_files_memory_commands_and_the_gate
         owner_only("gateway"),
         owner_only("nodes"),
     ]);
-    assert_eq!(resolved.because, because);
+    assert_eq!(resolved.denied, because);
 
     // An unknown tool may do anything.
-    let foreign = resolve(&with_weather(Scopes::default()), &["forecast", "mystery"]);
-    assert_eq!(foreign.because, BTreeMap::from([guest("forecast"), guest("mystery")]));
+    let foreign = resolve(&with_weather(PolicyScopes::default()), &["forecast", "mystery"]);
+    assert_eq!(foreign.denied, BTreeMap::from([guest("forecast"), guest("mystery")]));
 }
 
 #[test]
 fn a_group_lends_tools_to_others_but_not_those_of_the_owner_alone() {
     let tools = ["exec", "forecast", "cron", "automations", "secrets"];
-    let in_group = |group| resolve(&with_weather(Scopes { group, ..Scopes::default() }), &tools).allowed;
+    let in_group = |group| resolve(&with_weather(PolicyScopes { group, ..PolicyScopes::default() }), &tools).allowed;
     assert_eq!(in_group(also("exec forecast cron automations secrets")), set("exec forecast"));
     assert_eq!(in_group(also("*")), set("exec forecast"));
     assert_eq!(in_group(allow("*")), BTreeSet::new());
-    assert_eq!(in_group(Policy { deny: words("exec"), ..also("*") }), set("forecast"));
+    assert_eq!(in_group(ToolPolicy { deny: words("exec"), ..also("*") }), set("forecast"));
 
     // Only groups grant tools: a profile for all says nothing about the sender.
-    let wide = Policy { also_allow: words("*"), ..profile(Profile::Coding) };
-    let scopes = Scopes { global: wide.clone(), agent: wide, ..Scopes::default() };
+    let wide = ToolPolicy { also_allow: words("*"), ..profile(ToolProfile::Coding) };
+    let scopes = PolicyScopes { global: wide.clone(), agent: wide, ..PolicyScopes::default() };
     assert_eq!(resolve(&scopes, &tools).allowed, BTreeSet::new());
 }
 
 #[test]
 fn h2_an_agent_grants_tools_to_others_but_not_those_of_the_owner_alone() {
-    let granting = |list: &str| Scopes { non_owner_allow: words(list), ..Scopes::default() };
-    let plain = allowed(&Scopes::default());
+    let granting = |list: &str| PolicyScopes { non_owner_allow: words(list), ..PolicyScopes::default() };
+    let plain = allowed(&PolicyScopes::default());
     let granted = |list: &str| &allowed(&granting(list)) - &plain;
     assert_eq!(granted("read group:memory"), set("read memory_search memory_get"));
     assert_eq!(granted("cron gateway nodes"), BTreeSet::new());
     assert_eq!(&granted("*") & &set("cron gateway nodes"), BTreeSet::new());
-    let denied = Scopes { agent: deny("read"), ..granting("group:fs") };
+    let denied = PolicyScopes { agent: deny("read"), ..granting("group:fs") };
     assert!(!allowed(&denied).contains("read"), "a grant does not overrule a deny");
-    assert_eq!(allowed(&Scopes { sender: Sender::Owner, ..granting("read") }), all(), "the owner is not concerned");
+    assert_eq!(
+        allowed(&PolicyScopes { sender: SenderRole::Owner, ..granting("read") }),
+        all(),
+        "the owner is not concerned"
+    );
 }
 
 #[test]
 fn sub_agents_have_less_and_the_deepest_the_least() {
     let never = "gateway agents_list session_status cron sessions_send memory_search memory_get";
     let leaf = "sessions_list sessions_history sessions_spawn subagents";
-    let taken = |depth, most| taken(&Scopes { subagent: Some(subagent(depth, most)), ..owner() });
+    let taken = |depth, most| taken(&PolicyScopes { subagent: Some(subagent(depth, most)), ..owner() });
     let deepest = &set(never) | &set(leaf);
     assert_eq!(taken(1, 2), set(never));
     assert_eq!(taken(2, 2), deepest);
@@ -456,28 +469,28 @@ fn sub_agents_have_less_and_the_deepest_the_least() {
 
 #[test]
 fn a_list_for_sub_agents_opens_nothing_that_they_are_without() {
-    let child = |policy| Scopes { subagent: Some(Subagent { policy, ..subagent(1, 1) }), ..owner() };
+    let child = |policy| PolicyScopes { subagent: Some(SubagentPolicy { policy, ..subagent(1, 1) }), ..owner() };
     assert_eq!(allowed(&child(allow("read cron sessions_spawn"))), set("read"));
-    assert_eq!(allowed(&child(Policy { deny: words("read"), ..allow("read grep") })), set("grep"));
-    assert_eq!(allowed(&child(also("cron"))), allowed(&child(Policy::default())));
+    assert_eq!(allowed(&child(ToolPolicy { deny: words("read"), ..allow("read grep") })), set("grep"));
+    assert_eq!(allowed(&child(also("cron"))), allowed(&child(ToolPolicy::default())));
 }
 
 #[test]
 fn a_sub_agent_gets_no_more_than_the_one_who_started_it() {
-    let child = Subagent { spawner: set("read bash automations"), ..subagent(1, 1) };
-    let resolved = resolve(&Scopes { subagent: Some(child), ..owner() }, &["read", "exec", "write"]);
-    let because = BTreeMap::from([("write".to_owned(), Rule::Spawner)]);
-    assert_eq!(resolved, Resolved { allowed: set("read exec"), because });
+    let child = SubagentPolicy { spawner: set("read bash automations"), ..subagent(1, 1) };
+    let resolved = resolve(&PolicyScopes { subagent: Some(child), ..owner() }, &["read", "exec", "write"]);
+    let because = BTreeMap::from([("write".to_owned(), DenyRule::Spawner)]);
+    assert_eq!(resolved, ResolvedTools { allowed: set("read exec"), denied: because });
 }
 
 #[test]
 fn a_sandbox_has_its_own_lists_until_others_are_written() {
-    let sandboxed = |policy| Scopes { sandbox: Some(policy), ..owner() };
+    let sandboxed = |policy| PolicyScopes { sandbox: Some(policy), ..owner() };
     let ours = "exec process read write edit apply_patch ls find grep image sessions_list sessions_history \
         sessions_send sessions_spawn session_status subagents";
-    assert_eq!(allowed(&sandboxed(Policy::default())), set(ours));
+    assert_eq!(allowed(&sandboxed(ToolPolicy::default())), set(ours));
     assert_eq!(allowed(&sandboxed(allow("browser read"))), set("read"));
-    assert_eq!(allowed(&sandboxed(Policy { deny: words("exec"), ..allow("browser read") })), set("browser read"));
+    assert_eq!(allowed(&sandboxed(ToolPolicy { deny: words("exec"), ..allow("browser read") })), set("browser read"));
     assert_eq!(allowed(&sandboxed(also("web_*"))), &set(ours) | &set("web_search web_fetch"));
 }
 
@@ -495,8 +508,8 @@ fn the_policy_of_a_model_goes_before_that_of_its_provider() {
 
 #[test]
 fn two_lists_of_what_is_allowed_in_one_scope_are_a_problem() {
-    let both = Policy { also_allow: words("exec"), ..allow("read") };
-    let what = "cannot stand beside allow; put its tools into allow, or use a profile with alsoAllow";
+    let both = ToolPolicy { also_allow: words("exec"), ..allow("read") };
+    let what = "cannot be combined with allow; add its tools to allow, or use a profile with alsoAllow";
     assert_eq!(both.check("agents.list[1].tools"), Some(problem("agents.list[1].tools.alsoAllow", what)));
     assert_eq!(allow("read").check("tools"), None);
     assert_eq!(also("read").check("tools"), None);
@@ -507,36 +520,36 @@ fn two_lists_of_what_is_allowed_in_one_scope_are_a_problem() {
 #[test]
 fn every_rule_says_where_to_look() {
     let rules = [
-        Rule::OwnerOnly,
-        Rule::NonOwner,
-        Rule::Profile(Scope::Agent, Profile::Minimal),
-        Rule::Denied(Scope::Global, "group:fs".to_owned()),
-        Rule::Denied(Scope::Sandbox, "browser".to_owned()),
-        Rule::NotAllowed(Scope::ByProvider),
-        Rule::NotAllowed(Scope::Subagent),
-        Rule::Subagent,
-        Rule::Leaf,
-        Rule::Spawner,
+        DenyRule::OwnerOnly,
+        DenyRule::NonOwner,
+        DenyRule::Profile(PolicyScope::Agent, ToolProfile::Minimal),
+        DenyRule::Denied(PolicyScope::Global, "group:fs".to_owned()),
+        DenyRule::Denied(PolicyScope::Sandbox, "browser".to_owned()),
+        DenyRule::NotAllowed(PolicyScope::ByProvider),
+        DenyRule::NotAllowed(PolicyScope::Subagent),
+        DenyRule::Subagent,
+        DenyRule::Leaf,
+        DenyRule::Spawner,
     ];
     let told = [
         "only the owner may use it",
         "only the owner may use it, unless agents.list[].tools.nonOwnerAllow names it",
-        "agents.list[].tools.profile is minimal, which is without it; an alsoAllow beside it adds tools",
+        "agents.list[].tools.profile is minimal, which does not include it; add it to alsoAllow next to the profile",
         "tools.deny names group:fs",
-        "the sandbox is without it; tools.sandbox.tools says what it has",
+        "it is not allowed in the sandbox; see tools.sandbox.tools",
         "tools.byProvider.*.allow does not name it",
         "tools.subagents.tools.allow does not name it",
-        "sub-agents are without it",
-        "sub-agents that start no others are without it; agents.defaults.subagents.maxSpawnDepth says which do",
-        "whoever started this sub-agent may not use it either",
+        "sub-agents may not use it",
+        "only sub-agents that can start others may use it; see agents.defaults.subagents.maxSpawnDepth",
+        "the session that started this sub-agent may not use it",
     ];
     assert_eq!(rules.map(|rule| rule.to_string()), told);
 }
 
-struct Named(&'static str);
+struct NamedTool(&'static str);
 
 #[async_trait]
-impl Tool for Named {
+impl Tool for NamedTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec { name: self.0.to_owned(), description: String::new(), parameters: json!({"type": "object"}) }
     }
@@ -553,7 +566,7 @@ impl Tool for Named {
 /// Case 107: the loop continues after that result as after that for any missing tool.
 #[test]
 fn a_tool_that_was_taken_away_is_neither_told_nor_found() {
-    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(Named(name)) as Arc<dyn Tool>));
+    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>));
     let resolved = resolve(&globally(deny("group:runtime write")), &["exec", "read", "write"]);
     let left = toolbox.only(|name| resolved.allowed.contains(name));
     let told: Vec<_> = left.specs().iter().map(|spec| spec.name.clone()).collect();
@@ -566,7 +579,7 @@ fn a_tool_that_was_taken_away_is_neither_told_nor_found() {
 
 #[test]
 fn what_is_told_of_a_selection_is_written_once() {
-    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(Named(name)) as Arc<dyn Tool>));
+    let toolbox = Toolbox::new(["exec", "read", "write"].map(|name| Arc::new(NamedTool(name)) as Arc<dyn Tool>));
     let names = |left: &Toolbox| left.specs().iter().map(|spec| spec.name.clone()).collect::<Vec<_>>();
     let all = toolbox.only(|_| true);
     let (first, again) = (toolbox.only(|name| name != "exec"), toolbox.only(|name| name != "exec"));
@@ -576,6 +589,6 @@ fn what_is_told_of_a_selection_is_written_once() {
         (vec!["read".into(), "write".into()], vec!["exec".into(), "write".into()])
     );
     assert!(Arc::ptr_eq(&all.specs(), &toolbox.specs()));
-    assert!(Arc::ptr_eq(&first.specs(), &again.specs()) && Arc::ptr_eq(&first.brief_specs(), &again.brief_specs()));
+    assert!(Arc::ptr_eq(&first.specs(), &again.specs()) && Arc::ptr_eq(&first.compact_specs(), &again.compact_specs()));
     assert!(!Arc::ptr_eq(&first.specs(), &other.specs()));
 }

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn peer(kind: PeerKind, id: &str) -> Peer {
-    Peer { kind, id: id.to_owned() }
+fn peer(kind: PeerKind, id: &str) -> ChannelPeer {
+    ChannelPeer { kind, id: id.to_owned() }
 }
 
 fn at(channel: &str, account: &str) -> ChannelAccount {
@@ -13,38 +13,50 @@ fn at(channel: &str, account: &str) -> ChannelAccount {
     ChannelAccount::new(channel, account, issuer, false)
 }
 
-fn origin(channel: &str, kind: PeerKind, id: &str) -> Origin {
-    Origin { at: at(channel, "default"), peer: peer(kind, id), guild: None, team: None, thread: None, is_owner: false }
+fn origin(channel: &str, kind: PeerKind, id: &str) -> MessageOrigin {
+    MessageOrigin {
+        at: at(channel, "default"),
+        peer: peer(kind, id),
+        guild: None,
+        team: None,
+        thread: None,
+        is_owner: false,
+    }
 }
 
 fn binding(agent: &str, channel: &str) -> Binding {
     Binding {
         agent: AgentId::normalize(agent),
         channel: channel.to_owned(),
-        account: Account::Default,
+        account: AccountFilter::Default,
         peer: None,
         guild: None,
         team: None,
     }
 }
 
-fn routes(bindings: Vec<Binding>) -> Routes {
-    Routes { bindings, default_agent: AgentId::main(), dm_scope: DmScope::default(), identity_links: BTreeMap::new() }
+fn routes(bindings: Vec<Binding>) -> RoutingTable {
+    RoutingTable {
+        bindings,
+        default_agent: AgentId::main(),
+        dm_scope: DmScope::default(),
+        identity_links: BTreeMap::new(),
+    }
 }
 
-fn key(routes: &Routes, origin: &Origin) -> String {
+fn key(routes: &RoutingTable, origin: &MessageOrigin) -> String {
     route(routes, origin).unwrap().key.to_string()
 }
 
 #[test]
 fn without_bindings_the_default_agent_answers() {
     let routed = route(&routes(Vec::new()), &origin("Telegram", PeerKind::Group, "-100AB")).unwrap();
-    let expected = Routed {
+    let expected = RoutingResult {
         agent: AgentId::main(),
         key: SessionKey::parse("agent:main:telegram:group:-100%41%42", &AgentId::main()).unwrap(),
         old_key: SessionKey::parse("agent:main:telegram:group:-100ab", &AgentId::main()).ok(),
         is_contestable: false,
-        matched: Rule::Default,
+        matched: RouteRule::Default,
     };
     assert_eq!(routed, expected);
 }
@@ -54,17 +66,17 @@ fn the_most_specific_binding_wins_wherever_it_stands() {
     let room = || Some(peer(PeerKind::Channel, "C1"));
     // From the least specific to the most, so that the order of the list never helps.
     let all = [
-        (Rule::Channel, Binding { account: Account::Any, ..binding("channel", "slack") }),
-        (Rule::Account, binding("account", "slack")),
-        (Rule::Team, Binding { team: Some("T1".to_owned()), ..binding("team", "slack") }),
-        (Rule::Guild, Binding { guild: Some("G1".to_owned()), ..binding("guild", "slack") }),
-        (Rule::ParentPeer, Binding { peer: room(), ..binding("parent", "slack") }),
-        (Rule::Peer, Binding { peer: Some(peer(PeerKind::Channel, "t9")), ..binding("peer", "slack") }),
+        (RouteRule::Channel, Binding { account: AccountFilter::Any, ..binding("channel", "slack") }),
+        (RouteRule::Account, binding("account", "slack")),
+        (RouteRule::Team, Binding { team: Some("T1".to_owned()), ..binding("team", "slack") }),
+        (RouteRule::Guild, Binding { guild: Some("G1".to_owned()), ..binding("guild", "slack") }),
+        (RouteRule::ParentPeer, Binding { peer: room(), ..binding("parent", "slack") }),
+        (RouteRule::Peer, Binding { peer: Some(peer(PeerKind::Channel, "t9")), ..binding("peer", "slack") }),
     ];
-    let origin = Origin {
+    let origin = MessageOrigin {
         guild: Some("G1".to_owned()),
         team: Some("T1".to_owned()),
-        thread: Some(Thread::Thread("t9".to_owned())),
+        thread: Some(ThreadId::Thread("t9".to_owned())),
         ..origin("slack", PeerKind::Channel, "C1")
     };
     for count in 1..=all.len() {
@@ -85,36 +97,36 @@ fn among_equals_the_first_binding_wins() {
 #[test]
 fn everything_that_a_binding_names_must_fit() {
     let bound = Binding {
-        account: Account::Only("Work".to_owned()),
+        account: AccountFilter::Only("Work".to_owned()),
         peer: Some(peer(PeerKind::Channel, "C1")),
         guild: Some("G1".to_owned()),
         ..binding("ops", "discord")
     };
-    let fitting = Origin {
+    let fitting = MessageOrigin {
         at: at("discord", "work"),
         guild: Some("G1".to_owned()),
         ..origin("discord", PeerKind::Channel, "C1")
     };
     let routes = routes(vec![bound]);
-    let matched = |origin: &Origin| route(&routes, origin).unwrap().matched;
-    assert_eq!(matched(&fitting), Rule::Peer);
+    let matched = |origin: &MessageOrigin| route(&routes, origin).unwrap().matched;
+    assert_eq!(matched(&fitting), RouteRule::Peer);
     for other in [
-        Origin { at: at("slack", "work"), ..fitting.clone() },
-        Origin { at: at("discord", "default"), ..fitting.clone() },
-        Origin { at: at("discord", "home"), ..fitting.clone() },
-        Origin { guild: None, ..fitting.clone() },
-        Origin { guild: Some("G2".to_owned()), ..fitting.clone() },
-        Origin { peer: peer(PeerKind::Channel, "C2"), ..fitting.clone() },
-        Origin { peer: peer(PeerKind::Group, "C1"), ..fitting },
+        MessageOrigin { at: at("slack", "work"), ..fitting.clone() },
+        MessageOrigin { at: at("discord", "default"), ..fitting.clone() },
+        MessageOrigin { at: at("discord", "home"), ..fitting.clone() },
+        MessageOrigin { guild: None, ..fitting.clone() },
+        MessageOrigin { guild: Some("G2".to_owned()), ..fitting.clone() },
+        MessageOrigin { peer: peer(PeerKind::Channel, "C2"), ..fitting.clone() },
+        MessageOrigin { peer: peer(PeerKind::Group, "C1"), ..fitting },
     ] {
-        assert_eq!(matched(&other), Rule::Default, "{other:?}");
+        assert_eq!(matched(&other), RouteRule::Default, "{other:?}");
     }
 }
 
 #[test]
 fn a_binding_without_an_account_is_for_the_default_one() {
     let accounts = |account: Option<&str>| {
-        let account = Account::parse(account);
+        let account = AccountFilter::parse(account);
         ["default", "work"].map(|name| account.covers(name))
     };
     assert_eq!(accounts(None), [true, false]);
@@ -130,27 +142,29 @@ fn a_topic_can_have_an_agent_of_its_own() {
     let group = Binding { peer: Some(peer(PeerKind::Group, "-5")), ..binding("group", "telegram") };
     let routes = routes(vec![group, topic]);
     let routed = |number: &str| {
-        let thread = Some(Thread::Topic(number.to_owned()));
-        let routed = route(&routes, &Origin { thread, ..origin("telegram", PeerKind::Group, "-5") }).unwrap();
+        let thread = Some(ThreadId::Topic(number.to_owned()));
+        let routed = route(&routes, &MessageOrigin { thread, ..origin("telegram", PeerKind::Group, "-5") }).unwrap();
         (routed.key.to_string(), routed.matched)
     };
-    assert_eq!(routed("7"), ("agent:topic:telegram:group:-5:topic:7".to_owned(), Rule::Peer));
-    assert_eq!(routed("8"), ("agent:group:telegram:group:-5:topic:8".to_owned(), Rule::ParentPeer));
+    assert_eq!(routed("7"), ("agent:topic:telegram:group:-5:topic:7".to_owned(), RouteRule::Peer));
+    assert_eq!(routed("8"), ("agent:group:telegram:group:-5:topic:8".to_owned(), RouteRule::ParentPeer));
 }
 
 #[test]
 fn a_thread_with_one_person_is_not_taken_for_another_person() {
     let bound = Binding { peer: Some(peer(PeerKind::Direct, "42")), ..binding("private", "telegram") };
-    let thread = Some(Thread::Thread("42".to_owned()));
-    let routed = route(&routes(vec![bound]), &Origin { thread, ..origin("telegram", PeerKind::Direct, "7") }).unwrap();
-    assert_eq!((routed.agent, routed.matched), (AgentId::main(), Rule::Default));
+    let thread = Some(ThreadId::Thread("42".to_owned()));
+    let routed =
+        route(&routes(vec![bound]), &MessageOrigin { thread, ..origin("telegram", PeerKind::Direct, "7") }).unwrap();
+    assert_eq!((routed.agent, routed.matched), (AgentId::main(), RouteRule::Default));
 }
 
 #[test]
 fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
     let kept = |dm_scope: DmScope, is_owner: bool| {
-        let origin = Origin { at: at("telegram", "Work"), is_owner, ..origin("telegram", PeerKind::Direct, "alice") };
-        key(&Routes { dm_scope, ..routes(Vec::new()) }, &origin)
+        let origin =
+            MessageOrigin { at: at("telegram", "Work"), is_owner, ..origin("telegram", PeerKind::Direct, "alice") };
+        key(&RoutingTable { dm_scope, ..routes(Vec::new()) }, &origin)
     };
     for (scope, owner, other) in [
         (DmScope::OwnerInMain, "agent:main:main", "agent:main:telegram:work:direct:alice"),
@@ -171,7 +185,7 @@ fn a_scope_says_where_a_conversation_with_a_person_is_kept() {
 fn the_ids_of_one_person_lead_to_one_conversation() {
     let links = ["telegram:111", "alice-at-irc", "webhook/door:a"].map(SenderPattern::parse).to_vec();
     let links = BTreeMap::from([("Alice".to_owned(), links)]);
-    let routes = |dm_scope| Routes { dm_scope, identity_links: links.clone(), ..routes(Vec::new()) };
+    let routes = |dm_scope| RoutingTable { dm_scope, identity_links: links.clone(), ..routes(Vec::new()) };
     let kept = |scope, channel, id| key(&routes(scope), &origin(channel, PeerKind::Direct, id));
     assert_eq!(kept(DmScope::PerPeer, "telegram", "111"), "agent:main:direct:alice");
     assert_eq!(kept(DmScope::PerPeer, "irc", "alice-at-irc"), "agent:main:direct:alice");
@@ -189,18 +203,18 @@ fn c1_a_sender_whose_id_looks_like_a_link_or_a_peer_is_neither() {
     let links = BTreeMap::from([("alice".to_owned(), ["telegram:111", "7"].map(SenderPattern::parse).to_vec())]);
     let bound = Binding { peer: Some(peer(PeerKind::Direct, "boss")), ..binding("private", "webhook") };
     let room = Binding { peer: Some(peer(PeerKind::Group, "board")), ..binding("private", "webhook") };
-    let routes = Routes { dm_scope: DmScope::PerPeer, identity_links: links, ..routes(vec![bound, room]) };
+    let routes = RoutingTable { dm_scope: DmScope::PerPeer, identity_links: links, ..routes(vec![bound, room]) };
     for id in ["telegram:111", "7"] {
         let key = key(&routes, &origin("webhook", PeerKind::Direct, id));
         assert_ne!(key, "agent:main:direct:alice", "{id}");
     }
     for id in [" boss", "boss ", "Boss", "webhook:boss"] {
         let routed = route(&routes, &origin("webhook", PeerKind::Direct, id)).unwrap();
-        assert_eq!(routed.matched, Rule::Default, "{id:?}");
+        assert_eq!(routed.matched, RouteRule::Default, "{id:?}");
     }
-    let thread = Some(Thread::Thread("board".to_owned()));
-    let routed = route(&routes, &Origin { thread, ..origin("webhook", PeerKind::Group, "lobby") }).unwrap();
-    assert_eq!(routed.matched, Rule::Default, "a thread that is called like a group");
+    let thread = Some(ThreadId::Thread("board".to_owned()));
+    let routed = route(&routes, &MessageOrigin { thread, ..origin("webhook", PeerKind::Group, "lobby") }).unwrap();
+    assert_eq!(routed.matched, RouteRule::Default, "a thread that is called like a group");
 }
 
 #[test]
@@ -216,7 +230,7 @@ fn h5_ordinary_keys_are_those_of_openclaw_and_of_earlier_versions() {
         assert_eq!(routed.is_contestable, channel == "webhook");
     }
     let old = |channel, account, id| {
-        let origin = Origin { at: at(channel, account), ..origin(channel, PeerKind::Direct, id) };
+        let origin = MessageOrigin { at: at(channel, account), ..origin(channel, PeerKind::Direct, id) };
         route(&routes, &origin).unwrap().old_key.map(|key| key.to_string())
     };
     assert_eq!(old("telegram", "work", "7").as_deref(), Some("agent:main:telegram:direct:7"));
@@ -227,21 +241,21 @@ fn h5_ordinary_keys_are_those_of_openclaw_and_of_earlier_versions() {
 #[test]
 fn h5_the_name_of_a_linked_person_is_not_taken_by_an_id() {
     let links = BTreeMap::from([("ann".to_owned(), vec![SenderPattern::parse("webhook:x")])]);
-    let routes = Routes { identity_links: links, ..routes(Vec::new()) };
+    let routes = RoutingTable { identity_links: links, ..routes(Vec::new()) };
     let kept = |id| key(&routes, &origin("webhook", PeerKind::Direct, id));
     assert_eq!([kept("x"), kept("ann")], ["agent:main:webhook:direct:ann", "agent:main:webhook:direct:%61nn"]);
 }
 
 #[test]
 fn names_that_cannot_be_in_a_key_are_refused() {
-    let refused = |origin: Origin| route(&routes(Vec::new()), &origin).unwrap_err().to_string();
+    let refused = |origin: MessageOrigin| route(&routes(Vec::new()), &origin).unwrap_err().to_string();
     let good = || origin("telegram", PeerKind::Direct, "1");
-    assert_eq!(refused(Origin { at: at(" ", ""), ..good() }), "channel must not be empty");
-    assert_eq!(refused(Origin { at: at("a:b", ""), ..good() }), "channel must not contain ':'");
-    assert_eq!(refused(Origin { at: at("a", "a:b"), ..good() }), "account id must not contain ':'");
+    assert_eq!(refused(MessageOrigin { at: at(" ", ""), ..good() }), "channel must not be empty");
+    assert_eq!(refused(MessageOrigin { at: at("a:b", ""), ..good() }), "channel must not contain ':'");
+    assert_eq!(refused(MessageOrigin { at: at("a", "a:b"), ..good() }), "account id must not contain ':'");
     assert_eq!(refused(origin("telegram", PeerKind::Group, "")), "peer id must not be empty");
     assert_eq!(
-        refused(Origin { thread: Some(Thread::Thread(String::new())), ..good() }),
+        refused(MessageOrigin { thread: Some(ThreadId::Thread(String::new())), ..good() }),
         "thread id must not be empty"
     );
     assert_eq!(refused(origin(&"a".repeat(600), PeerKind::Group, "1")), "session key is longer than 512 bytes");
@@ -287,12 +301,12 @@ prop_compose! {
         kind in any_kind(),
         id in "[A-Za-zÀ-ž0-9@._+-]{1,20}(:[0-9]{1,6})?",
         thread in prop::option::of(prop_oneof![
-            "[A-Za-z0-9.]{1,8}".prop_map(Thread::Thread),
-            "[0-9]{1,4}".prop_map(Thread::Topic),
+            "[A-Za-z0-9.]{1,8}".prop_map(ThreadId::Thread),
+            "[0-9]{1,4}".prop_map(ThreadId::Topic),
         ]),
         is_owner: bool,
-    ) -> Origin {
-        Origin { at: at(&channel, &account), thread, is_owner, ..origin(&channel, kind, &id) }
+    ) -> MessageOrigin {
+        MessageOrigin { at: at(&channel, &account), thread, is_owner, ..origin(&channel, kind, &id) }
     }
 }
 
@@ -304,10 +318,10 @@ prop_compose! {
         kind in any_kind(),
         id in "[aA :%]{1,3}|a:thread:[ab]|direct|dm|group|thread|topic|shop|%41|\\PC{1,6}",
         thread in prop::option::of(("[aA :%]{1,2}|thread|group", any::<bool>()).prop_map(|(id, is_topic)| {
-            if is_topic { Thread::Topic(id) } else { Thread::Thread(id) }
+            if is_topic { ThreadId::Topic(id) } else { ThreadId::Thread(id) }
         })),
-    ) -> Origin {
-        Origin { at: at(channel, account), thread, ..origin(channel, kind, &id) }
+    ) -> MessageOrigin {
+        MessageOrigin { at: at(channel, account), thread, ..origin(channel, kind, &id) }
     }
 }
 
@@ -316,14 +330,14 @@ prop_compose! {
         dm_scope in any_scope(),
         agents in prop::collection::vec(("[a-z]{1,5}", "[A-La-l]", any::<bool>()), 0..4),
         names in prop::collection::btree_map("[A-Za-z]{1,6}", prop::collection::vec("[a-z0-9]{1,3}", 0..3), 0..3),
-    ) -> Routes {
+    ) -> RoutingTable {
         let bindings = agents.into_iter().map(|(agent, channel, is_any)| {
-            let account = if is_any { Account::Any } else { Account::Default };
+            let account = if is_any { AccountFilter::Any } else { AccountFilter::Default };
             Binding { account, ..binding(&agent, &channel) }
         });
         let links = |ids: Vec<String>| ids.iter().map(|id| SenderPattern::parse(id)).collect();
         let identity_links = names.into_iter().map(|(name, ids)| (name, links(ids))).collect();
-        Routes { dm_scope, identity_links, ..routes(bindings.collect()) }
+        RoutingTable { dm_scope, identity_links, ..routes(bindings.collect()) }
     }
 }
 
@@ -339,7 +353,7 @@ proptest! {
 
     #[test]
     fn the_case_of_a_channel_or_an_account_changes_nothing(routes in any_routes(), origin in any_origin()) {
-        let other = Origin {
+        let other = MessageOrigin {
             at: at(&format!(" {} ", origin.at.channel()), &origin.at.account().to_uppercase()),
             ..origin.clone()
         };
@@ -367,15 +381,15 @@ proptest! {
     ) {
         routes.bindings.clear();
         prop_assume!(routes.dm_scope != DmScope::Main);
-        let is_linked = |origin: &Origin| origin.peer.kind == PeerKind::Direct && routes.linked(origin).is_some();
+        let is_linked = |origin: &MessageOrigin| origin.peer.kind == PeerKind::Direct && routes.linked(origin).is_some();
         prop_assume!(!is_linked(&a) || !is_linked(&b));
-        let key = |origin: &Origin, forced| route_spelled(&routes, origin, forced).unwrap().key;
+        let key = |origin: &MessageOrigin, forced| route_spelled(&routes, origin, forced).unwrap().key;
         // With `per-peer`, ids of platforms are intentionally not distinguished by platform or account.
-        let place = |origin: &Origin| match (routes.dm_scope, origin.peer.kind, origin.at.issuer()) {
+        let place = |origin: &MessageOrigin| match (routes.dm_scope, origin.peer.kind, origin.at.issuer()) {
             (DmScope::PerPeer, PeerKind::Direct, IdIssuer::Platform) => None,
             _ => Some((origin.at.channel().to_owned(), origin.at.account().to_owned())),
         };
-        let named = |origin: &Origin| (place(origin), origin.peer.clone(), origin.thread.clone());
+        let named = |origin: &MessageOrigin| (place(origin), origin.peer.clone(), origin.thread.clone());
         prop_assert_eq!(key(&a, spelling.0) == key(&b, spelling.0), named(&a) == named(&b));
         prop_assert!(key(&a, spelling.0) != key(&b, spelling.1) || named(&a) == named(&b));
     }
@@ -385,15 +399,15 @@ proptest! {
         let routes = routes(Vec::new());
         let key = route(&routes, &origin).unwrap().key;
         prop_assert_eq!(key.kind(), if origin.peer.kind == PeerKind::Direct { "direct" } else { "group" });
-        let parent = Origin { thread: None, ..origin.clone() };
+        let parent = MessageOrigin { thread: None, ..origin.clone() };
         let expected = origin.thread.as_ref().map(|_| route(&routes, &parent).unwrap().key);
         prop_assert_eq!(key.thread_parent(), expected);
     }
 
     #[test]
     fn no_text_can_hurt(channel in "\\PC{0,30}", id in any::<String>(), thread in any::<String>(), is_owner: bool) {
-        let thread = Some(Thread::Thread(thread));
-        let origin = Origin { thread, is_owner, ..origin(&channel, PeerKind::Direct, &id) };
+        let thread = Some(ThreadId::Thread(thread));
+        let origin = MessageOrigin { thread, is_owner, ..origin(&channel, PeerKind::Direct, &id) };
         if let Ok(routed) = route(&routes(Vec::new()), &origin) {
             prop_assert_eq!(routed.agent, AgentId::main());
         }

@@ -29,23 +29,23 @@ impl Tool for ClientTool {
     }
 
     async fn call(&self, _: ToolCx, _: Value) -> ToolResult {
-        let (text, details) = client_results::pending(&self.0.name);
+        let (text, details) = client_results::placeholder(&self.0.name);
         ToolResult::text(text).with_details(details)
     }
 }
 
 /// Adds the client tools to an agent's tools. On a name clash, the client's tool is called.
-pub(super) fn beside(own: Toolbox, client: &[ToolSpec]) -> Toolbox {
+pub(super) fn with_client_tools(own: Toolbox, client: &[ToolSpec]) -> Toolbox {
     own.and(Toolbox::new(client.iter().map(|spec| Arc::new(ClientTool(spec.clone())) as Arc<dyn Tool>)))
 }
 
 /// Returns the calls of a message that the client executes.
-pub(super) fn handed(client: &[ToolSpec], said: &Assistant) -> Vec<ToolCall> {
+pub(super) fn client_calls(client: &[ToolSpec], said: &Assistant) -> Vec<ToolCall> {
     said.tool_calls().filter(|call| client.iter().any(|spec| spec.name == call.name)).cloned().collect()
 }
 
 /// Adds the client tools to the tool specs for the model, also if those are a reduced set.
-pub(super) fn told(tools: Arc<[ToolSpec]>, client: &[ToolSpec]) -> Arc<[ToolSpec]> {
+pub(super) fn with_client_specs(tools: Arc<[ToolSpec]>, client: &[ToolSpec]) -> Arc<[ToolSpec]> {
     let is_told = |spec: &ToolSpec| tools.iter().any(|told| told.name == spec.name);
     let missing: Vec<_> = client.iter().filter(|spec| !is_told(spec)).cloned().collect();
     if missing.is_empty() { tools } else { tools.iter().cloned().chain(missing).collect() }

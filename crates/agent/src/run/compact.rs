@@ -2,159 +2,164 @@
 
 use std::sync::Arc;
 
-use homard_compact::{Settings, escalate::Ladder, measure::Scale};
-use homard_model::{Error, ErrorKind, Model, Request, Spec, tokens};
+use homard_compact::{Settings, escalate::Ladder, measure::TokenScale};
+use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, tokens};
 use homard_proto::transcript::{Entry, Kind};
 use homard_store::Rec;
 
-use super::{Fill, Last, RunError, RunScope, flush::flush};
+use super::{ContextFill, FinalRecords, RunError, RunScope, flush::flush};
 use crate::{
     ambient::iso,
+    compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
     context::{budget, strict},
     event::RunEvent,
-    shorten::{self, Next, NotShort, Short, Work},
-    writer::Then,
+    writer::AfterCommit,
 };
 
 /// What a message asks for instead of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RunTask {
     /// Compaction of the session.
-    Short {
+    Compact {
         /// What the summary should pay attention to.
         focus: Option<String>,
         /// True if the gateway asked for it, so that no reply is expected.
         is_quiet: bool,
     },
     /// A command of a plugin.
-    Foreign {
+    PluginCommand {
         /// Name of the command.
         word: String,
         /// Its arguments.
         words: String,
     },
     /// A memory flush before a compaction. Only the gateway asks for it.
-    Notes,
+    MemoryFlush,
 }
 
 impl RunScope {
     /// True if compaction is due before a request with this many tokens besides the history.
-    pub(super) fn is_due(&self, spec: &Spec, overhead: u64) -> bool {
+    pub(super) fn is_compaction_due(&self, spec: &ModelSpec, overhead: u64) -> bool {
         let settings = &self.profile.compaction;
-        if !settings.enabled || spec.context_window == 0 || self.is_tried {
+        if !settings.enabled || spec.context_window == 0 || self.compaction_exhausted {
             return false;
         }
-        let limits = settings.limits(spec.context_window, overhead, Scale::ONE);
+        let limits = settings.limits(spec.context_window, overhead, TokenScale::ONE);
         self.tokens(spec, overhead) > limits.threshold
     }
 
     /// Returns how full the context is, as far as known after the model's answer.
-    pub(super) fn fill(&self) -> Fill {
+    pub(super) fn fill(&self) -> ContextFill {
         let model = self.failover.candidate().model.clone();
         let (spec, settings) = (model.spec(), &self.profile.compaction);
         let tokens = self.tokens(spec, 0);
-        let limits = settings.limits(spec.context_window, 0, Scale::ONE);
+        let limits = settings.limits(spec.context_window, 0, TokenScale::ONE);
         if settings.enabled && spec.context_window > 0 && tokens > limits.threshold {
-            Fill::Full
-        } else if self.is_worth_notes(tokens) {
-            Fill::Nearly
+            ContextFill::Full
+        } else if self.is_flush_due(tokens) {
+            ContextFill::Nearly
         } else {
-            Fill::Fine
+            ContextFill::Fine
         }
     }
 
     /// Returns the estimated token count of the context.
-    pub(super) fn tokens(&self, spec: &Spec, overhead: u64) -> u64 {
-        budget::weigh(spec, overhead, self.history.said()).tokens()
+    pub(super) fn tokens(&self, spec: &ModelSpec, overhead: u64) -> u64 {
+        budget::measure(spec, overhead, self.history.measured()).tokens()
     }
 
     /// Compacts the history before a request that might not fit. If that is not possible, the request is sent as it is.
     /// The inner error says that a message would be truncated that must not be.
-    pub(super) async fn make_room(&mut self, spec: &Spec, overhead: u64) -> Result<Result<(), Error>, RunError> {
+    pub(super) async fn compact_before_request(
+        &mut self,
+        spec: &ModelSpec,
+        overhead: u64,
+    ) -> Result<Result<(), Error>, RunError> {
         match self.compact(spec, overhead, (Ladder::default(), None), self.next()).await? {
             Ok(_) => {}
-            Err(NotShort::Stopped) => return Err(RunError::Stopped),
-            Err(NotShort::TooLong(input)) => return Ok(Err(strict::too_long(spec, input))),
+            Err(CompactionError::Stopped) => return Err(RunError::Stopped),
+            Err(CompactionError::TooLong(input)) => return Ok(Err(strict::too_long(spec, input))),
             // It will not succeed until the history has grown.
-            Err(NotShort::Nothing(_) | NotShort::GaveUp(_)) => self.is_tried = true,
+            Err(CompactionError::Nothing(_) | CompactionError::GaveUp(_)) => self.compaction_exhausted = true,
         }
         Ok(Ok(()))
     }
 
     /// Returns why this model is not asked, if the newest message must not be truncated and would be. Makes no model
     /// request.
-    pub(super) fn refusal(&self, spec: &Spec, overhead: u64) -> Option<Error> {
-        let is_strict = self.is_strict && !self.is_tried;
+    pub(super) fn refusal(&self, spec: &ModelSpec, overhead: u64) -> Option<Error> {
+        let is_strict = self.is_strict && !self.compaction_exhausted;
         is_strict.then(|| strict::refusal(spec, overhead, (&self.history, &self.profile.compaction))).flatten()
     }
 
     /// What follows a compaction that is made now.
-    fn next(&self) -> Next {
-        if strict::unanswered(&self.history).is_some() { Next::FirstAnswer } else { Next::Answer }
+    fn next(&self) -> AfterCompaction {
+        if strict::unanswered(&self.history).is_some() { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer }
     }
 
     /// Compacts the history after a context overflow, reported by the provider or estimated. The inner error is the one
     /// for the user if that is not possible.
     pub(super) async fn recover(&mut self, error: Error) -> Result<Result<(), Error>, RunError> {
         let overflow = |message: String| Error::new(ErrorKind::Overflow, message);
-        if !self.profile.compaction.enabled || !self.ladder.recover() {
+        if !self.profile.compaction.enabled || !self.escalation.recover() {
             return Ok(Err(error));
         }
         let model = self.failover.candidate().model.clone();
         let spec = model.spec();
         let overhead = overhead(&self.request(spec));
-        match self.compact(spec, overhead, (self.ladder, None), self.next()).await? {
+        match self.compact(spec, overhead, (self.escalation, None), self.next()).await? {
             Ok(short) => {
-                self.ladder = short.ladder;
+                self.escalation = short.ladder;
                 Ok(Ok(()))
             }
-            Err(NotShort::Stopped) => Err(RunError::Stopped),
-            Err(NotShort::GaveUp(why)) => Ok(Err(overflow(why.to_string()))),
-            Err(NotShort::TooLong(input)) => Ok(Err(strict::too_long(spec, input))),
-            Err(NotShort::Nothing(_)) => Ok(Err(error)),
+            Err(CompactionError::Stopped) => Err(RunError::Stopped),
+            Err(CompactionError::GaveUp(why)) => Ok(Err(overflow(why.to_string()))),
+            Err(CompactionError::TooLong(input)) => Ok(Err(strict::too_long(spec, input))),
+            Err(CompactionError::Nothing(_)) => Ok(Err(error)),
         }
     }
 
     /// Summarizes the history and continues with the result.
     async fn compact(
         &mut self,
-        spec: &Spec,
+        spec: &ModelSpec,
         overhead: u64,
         (ladder, focus): (Ladder, Option<String>),
-        next: Next,
-    ) -> Result<Result<Short, NotShort>, RunError> {
+        next: AfterCompaction,
+    ) -> Result<Result<CompactionOutcome, CompactionError>, RunError> {
         self.barrier().await?;
         self.before_compaction(self.tokens(spec, overhead)).await?;
-        self.pass(RunEvent::Compacting);
+        self.emit(RunEvent::Compacting);
         self.compacting.set(true);
         let settings: &Settings = &self.profile.compaction;
-        let work = Work {
-            conversation: &self.history,
+        let work = CompactionTask {
+            history: &self.history,
             tokens: self.tokens(spec, overhead),
             settings,
             window: spec.context_window,
             overhead,
-            models: self.summarisers(settings),
+            models: self.summary_models(settings),
             focus,
             ladder,
             cancel: self.cancel.clone(),
-            payer: self.payer.clone(),
+            budget: self.budget.clone(),
         };
-        let came = shorten::shorten(work).await;
+        let came = compact_session::compact_history(work).await;
         self.compacting.set(false);
         // The token usage of a discarded summary was paid for, too.
         if let Ok(short) = &came {
-            self.beside += &short.usage;
+            self.side_usage += &short.usage;
         }
-        let came =
-            came.and_then(|short| match short.truncated().filter(|_| self.is_strict && next == Next::FirstAnswer) {
-                Some(input) => Err(NotShort::TooLong(input)),
+        let came = came.and_then(|short| {
+            match short.truncated().filter(|_| self.is_strict && next == AfterCompaction::FirstAnswer) {
+                Some(input) => Err(CompactionError::TooLong(input)),
                 None => Ok(short),
-            });
+            }
+        });
         let short = match came {
             Ok(short) => short,
             Err(why) => {
-                self.pass(RunEvent::NotCompacted { why: why.to_string() });
+                self.emit(RunEvent::NotCompacted { why: why.to_string() });
                 return Ok(Err(why));
             }
         };
@@ -165,38 +170,38 @@ impl RunScope {
         let entry = Entry { kind, id: id.clone(), parent_id: None, timestamp: iso(at) };
         let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
         let line = Rec::Entry { run, key, session: self.session.clone(), entry: Box::new(entry) };
-        let ((before, after), way) = (short.tokens, short.way());
+        let ((before, after), way) = (short.tokens, short.strategy());
         if ladder.is_recovery() {
-            self.made.push(id.clone());
+            self.overflow_compactions.push(id.clone());
         }
         self.after_compaction(had, after);
-        let goes_on = next != Next::Nothing;
-        let input = short.truncated().filter(|_| next == Next::FirstAnswer);
+        let goes_on = next != AfterCompaction::Nothing;
+        let input = short.truncated().filter(|_| next == AfterCompaction::FirstAnswer);
         self.record(RunEvent::Compacted { entry: id, before, after, way, goes_on, input }, vec![line]);
         Ok(Ok(short))
     }
 
     /// Undoes the compactions made after a context overflow if the provider still reports an overflow: nothing was
     /// gained, and the context must not be lost for it.
-    pub(super) fn take_back(&mut self) {
-        for made in std::mem::take(&mut self.made) {
-            self.void.push(made.clone());
+    pub(super) fn undo_compactions(&mut self) {
+        for made in std::mem::take(&mut self.overflow_compactions) {
+            self.undone_compactions.push(made.clone());
             let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
             let kind = Kind::compaction_undone(&made);
             let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
             let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
             let line = Rec::Entry { run, key, session: self.session.clone(), entry };
-            self.hub.writer.send(vec![line], Then::publish(&self.tape, 0));
+            self.hub.writer.send(vec![line], AfterCommit::publish(&self.tape, 0));
         }
     }
 
     /// Returns the models for the summary: the configured compaction model, if available, then the run's own model.
-    fn summarisers(&self, settings: &Settings) -> Vec<Arc<dyn Model>> {
+    fn summary_models(&self, settings: &Settings) -> Vec<Arc<dyn Model>> {
         let own = self.failover.candidate().model.clone();
         let is_own = |model: &Arc<dyn Model>| {
             (&model.spec().provider, &model.spec().model) == (&own.spec().provider, &own.spec().model)
         };
-        let set = match settings.model.as_deref().map(|name| (self.profile.choose)(name)) {
+        let set = match settings.model.as_deref().map(|name| (self.profile.resolve_model)(name)) {
             Some(Ok(roster)) => Some(roster.first().clone()).filter(|model| !is_own(model)),
             Some(Err(why)) => {
                 tracing::warn!(%why, "compaction model unavailable; falling back to the run's model");
@@ -209,49 +214,49 @@ impl RunScope {
 }
 
 /// Executes a request that is not for an answer. Returns the text for the user.
-pub(super) async fn on_wish(scope: &mut RunScope, wish: Wish) -> Result<Last, RunError> {
-    if let Wish::Foreign { word, words } = wish {
-        return scope.obey(&word, words).await;
+pub(super) async fn run_task(scope: &mut RunScope, wish: RunTask) -> Result<FinalRecords, RunError> {
+    if let RunTask::PluginCommand { word, words } = wish {
+        return scope.run_plugin_command(&word, words).await;
     }
     let model = scope.failover.candidate().model.clone();
     let spec = model.spec();
     let overhead = overhead(&scope.request(spec));
     // If there is nothing to summarize, no memory flush is made.
     let window = (spec.context_window, overhead);
-    let is_idle = matches!(wish, Wish::Short { .. })
-        && shorten::has_nothing_to_do(&scope.history, &scope.profile.compaction, window);
+    let is_idle = matches!(wish, RunTask::Compact { .. })
+        && compact_session::has_nothing_to_do(&scope.history, &scope.profile.compaction, window);
     if !is_idle {
         flush(scope).await?;
     }
     let (focus, is_quiet) = match wish {
-        Wish::Foreign { .. } => return Ok(Last::default()),
-        Wish::Notes => return Ok(Last::default()),
-        Wish::Short { focus, is_quiet } => (focus, is_quiet),
+        RunTask::PluginCommand { .. } => return Ok(FinalRecords::default()),
+        RunTask::MemoryFlush => return Ok(FinalRecords::default()),
+        RunTask::Compact { focus, is_quiet } => (focus, is_quiet),
     };
     // After a restart, the compaction may be in the transcript although the run has not ended.
-    let came = match shorten::made_by(scope.tape.run(), &scope.history) {
+    let came = match compact_session::compaction_of_run(scope.tape.run(), &scope.history) {
         Some(made) => {
             let tokens = (made.tokens_before.unwrap_or(0), made.tokens_after.unwrap_or(0));
-            scope.pass(RunEvent::Compacting);
-            scope.pass(shorten::told(made, Next::Nothing));
+            scope.emit(RunEvent::Compacting);
+            scope.emit(compact_session::compacted_event(made, AfterCompaction::Nothing));
             Ok(tokens)
         }
         None => {
-            let came = scope.compact(spec, overhead, (Ladder::default(), focus), Next::Nothing).await?;
+            let came = scope.compact(spec, overhead, (Ladder::default(), focus), AfterCompaction::Nothing).await?;
             came.map(|short| short.tokens)
         }
     };
     let words = match came {
         Ok((before, after)) => format!("Compacted: about {before} tokens before, {after} now."),
-        Err(NotShort::Stopped) => return Err(RunError::Stopped),
-        Err(NotShort::Nothing(why)) => format!("Nothing was done: {why}."),
-        Err(why @ (NotShort::GaveUp(_) | NotShort::TooLong(_))) => format!("It did not work: {why}."),
+        Err(CompactionError::Stopped) => return Err(RunError::Stopped),
+        Err(CompactionError::Nothing(why)) => format!("Nothing was done: {why}."),
+        Err(why @ (CompactionError::GaveUp(_) | CompactionError::TooLong(_))) => format!("Compaction failed: {why}."),
     };
     let words = (!is_quiet).then_some(words);
     if let Some(words) = &words {
-        scope.tape.text(scope.hub.ambient.now_ms(), scope.said, words);
+        scope.tape.text(scope.hub.ambient.now_ms(), scope.assistant_count, words);
     }
-    Ok(Last { words, ..Last::default() })
+    Ok(FinalRecords { reply: words, ..FinalRecords::default() })
 }
 
 /// Returns the tokens of a request besides the messages: system prompt and tools.

@@ -6,59 +6,61 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::BoxStream};
-use homard_model::{Answer, Event, Model};
+use homard_model::{Model, ModelAnswer, ModelEvent};
 use homard_proto::message::{Assistant, Block, Message, StopReason, Usage, User};
 use homard_reply::silent;
 use tokio::time::timeout;
 
 use super::{RunError, RunScope, compact, tools, turn};
 use crate::{
-    context::budget::{self, Said},
-    lane::slots::Class,
+    context::budget::{self, MeasuredHistory},
+    lane::slots::RunClass,
     sandboxing::WorkspaceAccess,
 };
 
 /// Prompt of the memory flush.
-pub const FLUSH: &str = "[The conversation up to here will soon be summed up, and details will be lost. Store now what must \
-                         last: decisions, preferences, facts, and what is still to be done. It belongs into memory files \
-                         of the workspace: memory/YYYY-MM-DD.md with today's date, or MEMORY.md. Read before you write, \
-                         keep what is there, and add only what is missing. Only tools for files work in this turn, and \
-                         nobody reads what you say. Then, or if there is nothing to store, reply with NO_REPLY.]";
+pub const FLUSH_PROMPT: &str = "[The conversation up to here will soon be replaced by a summary, and details will be lost. \
+                         Store now what must last: decisions, preferences, facts, and open tasks. Write it to the \
+                         memory files of the workspace: memory/YYYY-MM-DD.md with today's date, or MEMORY.md. Read \
+                         before you write, keep existing content, and add only what is missing. Only tools for files \
+                         work in this turn, and your reply is not shown to anyone. Then, or if there is nothing to \
+                         store, reply with NO_REPLY.]";
 
 /// Added to a configured prompt that does not say how the turn ends.
-const THEN: &str = "If there is nothing to store, reply with NO_REPLY.";
+const NO_REPLY_HINT: &str = "If there is nothing to store, reply with NO_REPLY.";
 
 /// Maximum number of model requests.
-const ROUNDS: usize = 5;
+const MAX_ROUNDS: usize = 5;
 
 /// Maximum total duration.
-const MOST: Duration = Duration::from_secs(120);
+const MAX_DURATION: Duration = Duration::from_secs(120);
 
 /// Available tools: none that reaches a person, another session or a shell.
-const FILES: [&str; 9] = ["read", "write", "edit", "apply_patch", "ls", "find", "grep", "memory_search", "memory_get"];
+const FILE_TOOLS: [&str; 9] =
+    ["read", "write", "edit", "apply_patch", "ls", "find", "grep", "memory_search", "memory_get"];
 
 /// Tools that write files.
-const WRITE: [&str; 3] = ["write", "edit", "apply_patch"];
+const WRITE_TOOLS: [&str; 3] = ["write", "edit", "apply_patch"];
 
 impl RunScope {
     /// True if a memory flush is due at this number of tokens.
-    pub(super) fn is_worth_notes(&self, tokens: u64) -> bool {
+    pub(super) fn is_flush_due(&self, tokens: u64) -> bool {
         let window = self.failover.candidate().model.spec().context_window;
         let is_due = self.profile.compaction.flush_at(window).is_some_and(|at| tokens >= at);
         // Outside the workspace, notes would be written into a user's project.
-        let is_home = self.profile.setting.workspace.as_deref() == Some(&*self.profile.workdir);
+        let is_home = self.profile.prompt.workspace.as_deref() == Some(&*self.profile.workdir);
         // Notes in a sandbox workspace would not be part of the agent's memory.
         let is_home =
             is_home && self.profile.sandbox.as_ref().is_none_or(|sandbox| sandbox.access == WorkspaceAccess::Rw);
         let names = self.toolbox.names();
-        let can_write = self.client_tools.is_empty() && WRITE.iter().any(|name| names.contains(*name));
-        is_due && !self.is_flushed && self.class == Class::Main && is_home && can_write && self.trouble.is_none()
+        let can_write = self.client_tools.is_empty() && WRITE_TOOLS.iter().any(|name| names.contains(*name));
+        is_due && !self.is_flushed && self.class == RunClass::Main && is_home && can_write && self.model_error.is_none()
     }
 
     /// Returns the time limit: half of the run's remaining time, because the next steps need time, too.
-    fn time_for_notes(&self) -> Duration {
+    fn flush_time_limit(&self) -> Duration {
         let left = self.deadline.map(|deadline| deadline.saturating_sub(self.hub.ambient.now_ms()) / 2);
-        left.map_or(MOST, |left| MOST.min(Duration::from_millis(left)))
+        left.map_or(MAX_DURATION, |left| MAX_DURATION.min(Duration::from_millis(left)))
     }
 }
 
@@ -66,48 +68,48 @@ impl RunScope {
 pub(super) async fn flush(scope: &mut RunScope) -> Result<(), RunError> {
     let model = scope.failover.candidate().model.clone();
     let overhead = compact::overhead(&scope.request(model.spec()));
-    if !scope.is_worth_notes(scope.tokens(model.spec(), overhead)) {
+    if !scope.is_flush_due(scope.tokens(model.spec(), overhead)) {
         return Ok(());
     }
     scope.barrier().await?;
-    let (cancel, hurry, time) = (scope.cancel.clone(), scope.hurry.clone(), scope.time_for_notes());
+    let (cancel, hurry, time) = (scope.cancel.clone(), scope.hurry.clone(), scope.flush_time_limit());
     let stored = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(RunError::Stopped),
-        () = hurry.cancelled() => Err("a message came in".to_owned()),
-        stored = timeout(time, store(scope, &*model)) => {
-            stored.unwrap_or_else(|_| Err(format!("it took longer than {time:?}")))
+        () = hurry.cancelled() => Err("a message arrived".to_owned()),
+        stored = timeout(time, flush_rounds(scope, &*model)) => {
+            stored.unwrap_or_else(|_| Err(format!("timed out after {time:?}")))
         }
     };
     match stored {
-        Ok(()) => scope.margin.keep_flush(scope.hub.ambient.now_ms()),
-        Err(why) => tracing::warn!(key = %scope.tape.key(), why, "no notes were stored before a compaction"),
+        Ok(()) => scope.stats.set_flushed(scope.hub.ambient.now_ms()),
+        Err(why) => tracing::warn!(key = %scope.tape.key(), why, "memory flush before a compaction failed"),
     }
     Ok(())
 }
 
 /// Asks the model and executes its tool calls until it has stored what it wants to.
-async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
+async fn flush_rounds(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
     let (spec, profile) = (model.spec(), scope.profile.clone());
     let settings = &profile.compaction.flush;
-    let toolbox = scope.toolbox.only(|name| FILES.contains(&name));
-    let prompt = settings.prompt.as_deref().map_or_else(|| FLUSH.to_owned(), complete);
-    let mut view = scope.shown(spec);
+    let toolbox = scope.toolbox.only(|name| FILE_TOOLS.contains(&name));
+    let prompt = settings.prompt.as_deref().map_or_else(|| FLUSH_PROMPT.to_owned(), complete_prompt);
+    let mut view = scope.pruned_history(spec);
     view.push(Arc::new(Message::User(User::text(prompt, scope.hub.ambient.now_ms()))));
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let mut request = scope.request_of(spec, &view);
         if let Some(more) = &settings.system_prompt {
-            request.system = format!("{}\n\n{}", request.system, complete(more)).into();
+            request.system = format!("{}\n\n{}", request.system, complete_prompt(more)).into();
         }
         let overhead = compact::overhead(&request);
-        let said = Said { messages: &view, weights: &[], ..scope.history.said() };
+        let said = MeasuredHistory { messages: &view, estimates: &[], ..scope.history.measured() };
         if let Some(error) = budget::overflow(spec, overhead, said) {
             return Err(error.message);
         }
-        let hold = scope.payer.reserve(spec, scope.tokens(spec, overhead), &mut request).await?;
-        let (content, usage) = listen(model.stream(request)).await?;
+        let hold = scope.budget.reserve(spec, scope.tokens(spec, overhead), &mut request).await?;
+        let (content, usage) = collect_answer(model.stream(request)).await?;
         hold.settle(&usage);
-        scope.beside += &usage;
+        scope.side_usage += &usage;
         let said = Assistant {
             content,
             api: spec.api.clone(),
@@ -124,7 +126,7 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
         }
         view.push(Arc::new(Message::Assistant(said)));
         for call in &calls {
-            let result = tools::unseen(scope, &toolbox, call).await.map_err(|error| error.to_string())?;
+            let result = tools::hidden_call(scope, &toolbox, call).await.map_err(|error| error.to_string())?;
             view.push(Arc::new(Message::ToolResult(result)));
         }
     }
@@ -132,27 +134,29 @@ async fn store(scope: &mut RunScope, model: &dyn Model) -> Result<(), String> {
 }
 
 /// Completes a configured prompt with how the turn ends.
-fn complete(words: &str) -> String {
-    if words.contains(silent::TOKEN) { words.to_owned() } else { format!("{words}\n\n{THEN}") }
+fn complete_prompt(words: &str) -> String {
+    if words.contains(silent::TOKEN) { words.to_owned() } else { format!("{words}\n\n{NO_REPLY_HINT}") }
 }
 
 /// Collects one answer without emitting events.
-async fn listen(mut stream: BoxStream<'static, Event>) -> Result<(Vec<Block>, Usage), String> {
-    let mut answer = Answer::default();
+async fn collect_answer(mut stream: BoxStream<'static, ModelEvent>) -> Result<(Vec<Block>, Usage), String> {
+    let mut answer = ModelAnswer::default();
     while let Some(event) = stream.next().await {
         match event {
-            Event::Text(delta) => answer.text(&delta),
-            Event::Thinking(delta) => answer.thinking(&delta),
-            Event::Call(delta) => answer.call(delta),
-            Event::Seal(seal) => answer.seal(seal),
-            Event::Alive => {}
-            Event::Done(done) if done.stop == StopReason::Error => return Err("the model gave up".to_owned()),
-            Event::Done(done) => {
+            ModelEvent::Text(delta) => answer.text(&delta),
+            ModelEvent::Thinking(delta) => answer.thinking(&delta),
+            ModelEvent::Call(delta) => answer.call(delta),
+            ModelEvent::Signature(seal) => answer.sign(seal),
+            ModelEvent::Heartbeat => {}
+            ModelEvent::Done(done) if done.stop == StopReason::Error => {
+                return Err("the model ended its answer with an error".to_owned());
+            }
+            ModelEvent::Done(done) => {
                 let mut content = answer.into_blocks();
-                turn::settle_ids(&mut content);
+                turn::normalize_call_ids(&mut content);
                 return Ok((content, done.usage));
             }
-            Event::Failed(error) => return Err(error.message),
+            ModelEvent::Failed(error) => return Err(error.message),
         }
     }
     Err("the model stopped in the middle of its answer".to_owned())
@@ -164,8 +168,8 @@ mod tests {
 
     #[test]
     fn words_of_the_config_say_how_the_turn_ends() {
-        assert_eq!(complete("Write it down."), format!("Write it down.\n\n{THEN}"));
-        assert_eq!(complete("Write, or say NO_REPLY."), "Write, or say NO_REPLY.");
-        assert_eq!(complete(FLUSH), FLUSH);
+        assert_eq!(complete_prompt("Write it down."), format!("Write it down.\n\n{NO_REPLY_HINT}"));
+        assert_eq!(complete_prompt("Write, or say NO_REPLY."), "Write, or say NO_REPLY.");
+        assert_eq!(complete_prompt(FLUSH_PROMPT), FLUSH_PROMPT);
     }
 }

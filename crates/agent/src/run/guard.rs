@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Limits of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bounds {
+pub struct RunBounds {
     /// Maximum number of model answers.
     pub turns: u32,
     /// Maximum number of tool calls.
@@ -22,7 +22,7 @@ pub struct Bounds {
     pub cost: Option<f64>,
 }
 
-impl Default for Bounds {
+impl Default for RunBounds {
     /// Far above what useful work needs, low enough to limit the cost of a runaway run.
     fn default() -> Self {
         Self { turns: 250, calls: 1_000, repeats: 10, errors: 50, cost: None }
@@ -31,7 +31,7 @@ impl Default for Bounds {
 
 /// Counters of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Guard {
+pub(crate) struct RunGuard {
     turns: u32,
     calls: u32,
     cost: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Guard {
     errors: u32,
 }
 
-impl Guard {
+impl RunGuard {
     /// Counts an answer of the model and its cost.
     pub(crate) fn answered(&mut self, cost: f64) {
         self.turns += 1;
@@ -57,12 +57,12 @@ impl Guard {
     }
 
     /// Returns why the model is not asked again; `None` while no limit is reached.
-    pub(crate) fn enough(&self, bounds: &Bounds) -> Option<String> {
-        let Bounds { turns, calls, repeats, errors, cost } = *bounds;
+    pub(crate) fn reached_limit(&self, bounds: &RunBounds) -> Option<String> {
+        let RunBounds { turns, calls, repeats, errors, cost } = *bounds;
         let repeated = self.last.map_or(0, |(_, times)| times);
         // Reports the actual count, not the limit: one answer may contain many calls.
         let (what, key) = if self.turns >= turns {
-            (format!("the model was asked {} times", self.turns), "turns")
+            (format!("{} model requests were made", self.turns), "turns")
         } else if self.calls >= calls {
             (format!("{} tool calls were made", self.calls), "toolCalls")
         } else if repeated >= repeats {
@@ -108,14 +108,14 @@ mod tests {
         .unwrap()
     }
 
-    fn why(guard: &Guard, bounds: Bounds) -> Option<String> {
-        guard.enough(&bounds).map(|text| text.split(';').next().unwrap_or_default().to_owned())
+    fn why(guard: &RunGuard, bounds: RunBounds) -> Option<String> {
+        guard.reached_limit(&bounds).map(|text| text.split(';').next().unwrap_or_default().to_owned())
     }
 
     #[test]
     fn each_bound_has_its_reason() {
-        let bounds = Bounds { turns: 3, calls: 4, repeats: 2, errors: 3, cost: Some(0.5) };
-        let mut guard = Guard::default();
+        let bounds = RunBounds { turns: 3, calls: 4, repeats: 2, errors: 3, cost: Some(0.5) };
+        let mut guard = RunGuard::default();
         assert_eq!(why(&guard, bounds), None);
         guard.answered(0.6);
         assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because it cost 0.60 dollars");
@@ -129,27 +129,27 @@ mod tests {
         assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 4 tool calls were made");
         guard.answered(0.0);
         guard.answered(0.0);
-        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because the model was asked 3 times");
+        assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 3 model requests were made");
     }
 
     #[test]
     fn it_is_told_what_happened_and_not_what_was_allowed() {
-        let bounds = Bounds { calls: 2, repeats: 9, ..Bounds::default() };
-        let mut guard = Guard::default();
+        let bounds = RunBounds { calls: 2, repeats: 9, ..RunBounds::default() };
+        let mut guard = RunGuard::default();
         (0..3).for_each(|_| guard.called("read", &json!({"path": "a"}), &result("x", false)));
         assert_eq!(why(&guard, bounds).unwrap(), "the run was ended because 3 tool calls were made");
-        let bounds = Bounds { repeats: 2, ..Bounds::default() };
+        let bounds = RunBounds { repeats: 2, ..RunBounds::default() };
         let text = "the run was ended because the same call with the same result was made 3 times in a row";
         assert_eq!(why(&guard, bounds).unwrap(), text);
     }
 
     #[test]
     fn another_call_another_result_or_a_success_begins_anew() {
-        let bounds = Bounds { repeats: 2, errors: 2, ..Bounds::default() };
-        let mut guard = Guard::default();
+        let bounds = RunBounds { repeats: 2, errors: 2, ..RunBounds::default() };
+        let mut guard = RunGuard::default();
         for (path, text, failed) in [("a", "1", true), ("a", "2", false), ("b", "2", true), ("a", "2", false)] {
             guard.called("read", &json!({"path": path}), &result(text, failed));
-            assert_eq!(guard.enough(&bounds), None, "{path} {text}");
+            assert_eq!(guard.reached_limit(&bounds), None, "{path} {text}");
         }
     }
 }

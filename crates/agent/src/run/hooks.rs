@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use homard_hooks::{
-    Answer, Asked, Called, Compacted, Compacting, Context, Event, LlmInput, LlmOutput, Outcome, Point, Signal,
-    ToolCalled, Turn,
+    CompactionEnd, CompactionStart, HookContext, HookEvent, HookOutcome, HookPoint, HookResult, InternalEvent,
+    LlmInput, LlmOutput, RunStart, SlashCommandCall, ToolCallEnd, ToolCallStart,
 };
 use homard_model::{
-    Request, Spec,
-    failover::{Failover, Terms},
-    roster::Preferred,
+    ModelSpec, Request,
+    candidates::PreferredCredential,
+    failover::{Failover, FailoverTerms},
 };
 use homard_proto::{
     CallId,
@@ -19,19 +19,19 @@ use homard_reply::silent::TOKEN as SILENCE;
 use homard_store::recovery::STEERED_INTO;
 use serde_json::{Map, Value, json};
 
-use super::{Last, RunError, RunScope};
+use super::{FinalRecords, RunError, RunScope};
 use crate::{
-    context::prompt::Prompt,
+    context::prompt::SystemPrompt,
     event::RunEvent,
     tool::{ToolResult, Toolbox},
 };
 
 /// Time limit of a plugin's chat command.
-const COMMAND: Duration = Duration::from_secs(30);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Changes that hooks made to the prompt for this run. Not stored: the transcript has the original messages.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct PromptChanges {
     /// The original message that the run answers.
     own: Option<User>,
     before_message: Option<String>,
@@ -43,9 +43,9 @@ pub(crate) struct Wanted {
     pub(super) tools: Option<Vec<String>>,
 }
 
-impl Wanted {
+impl PromptChanges {
     /// Merges the answers of the newer hook and of its older name, in this order.
-    fn of(newer: Answer, older: Answer) -> Self {
+    fn of(newer: HookResult, older: HookResult) -> Self {
         let both = |newer: Option<String>, older: Option<String>| match (newer, older) {
             (Some(newer), Some(older)) => Some(format!("{newer}\n\n{older}")),
             (newer, older) => newer.or(older),
@@ -65,7 +65,7 @@ impl Wanted {
     }
 
     /// Applies the changes to the system prompt.
-    pub(super) fn apply(&self, mut prompt: Prompt) -> Prompt {
+    pub(super) fn apply(&self, mut prompt: SystemPrompt) -> SystemPrompt {
         if let Some(system) = &self.system {
             prompt.text = system.as_str().into();
             prompt.stable = system.len();
@@ -83,51 +83,51 @@ impl Wanted {
 
 impl RunScope {
     /// Runs hooks, unless the run is cancelled.
-    async fn consult(&mut self, event: Event, place: Context) -> Result<Outcome, RunError> {
+    async fn run_hooks(&mut self, event: HookEvent, place: HookContext) -> Result<HookOutcome, RunError> {
         if !self.hooks.has(event.point()) {
-            return Ok(Outcome::default());
+            return Ok(HookOutcome::default());
         }
         let (hooks, cancel) = (self.hooks.clone(), self.cancel.clone());
         let outcome = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(RunError::Stopped),
-            outcome = hooks.ask(event, &place) => outcome,
+            outcome = hooks.call(event, &place) => outcome,
         };
         for note in &outcome.notes {
-            self.pass(RunEvent::Hooked(Arc::new(note.clone())));
+            self.emit(RunEvent::HookDecision(Arc::new(note.clone())));
         }
         Ok(outcome)
     }
 
     /// Runs the hooks before the first model request. `Some` if one of them answers instead.
-    pub(super) async fn begin_with_hooks(&mut self) -> Result<Option<Last>, RunError> {
-        if let Some(why) = self.brief.found.refusal.take() {
+    pub(super) async fn begin_with_hooks(&mut self) -> Result<Option<FinalRecords>, RunError> {
+        if let Some(why) = self.prompt_input.files.refusal.take() {
             return Err(RunError::Refused(why));
         }
         let Some(own) = self.own_message() else { return Ok(None) };
-        let (place, prompt) = (self.place.clone(), own.content.text());
+        let (place, prompt) = (self.hook_context.clone(), own.content.text());
         // A resumed run may have started to answer already.
-        if self.said == 0 {
-            let event = Event::BeforeAgentReply { cleaned_body: prompt.clone() };
-            let outcome = self.consult(event, place.clone()).await?;
+        if self.assistant_count == 0 {
+            let event = HookEvent::BeforeAgentReply { cleaned_body: prompt.clone() };
+            let outcome = self.run_hooks(event, place.clone()).await?;
             allowed(&outcome)?;
             if outcome.answer.handled == Some(true) {
-                let words = outcome.answer.spoken().unwrap_or(SILENCE).to_owned();
-                return Ok(Some(super::say(self, &words).await));
+                let words = outcome.answer.reply_text().unwrap_or(SILENCE).to_owned();
+                return Ok(Some(super::answer_without_model(self, &words).await));
             }
         }
-        let outcome = self.consult(Event::BeforeModelResolve { prompt: prompt.clone() }, place.clone()).await?;
+        let outcome = self.run_hooks(HookEvent::BeforeModelResolve { prompt: prompt.clone() }, place.clone()).await?;
         allowed(&outcome)?;
         self.choose_model(&outcome.answer);
-        if self.hooks.has(Point::BeforePromptBuild) || self.hooks.has(Point::BeforeAgentStart) {
+        if self.hooks.has(HookPoint::BeforePromptBuild) || self.hooks.has(HookPoint::BeforeAgentStart) {
             let before = self.history.iter().take_while(|message| !is_same(message, &own)).cloned().collect();
-            let turn = Turn { prompt, messages: before };
-            let newer = self.consult(Event::BeforePromptBuild(turn.clone()), place.clone()).await?;
+            let turn = RunStart { prompt, messages: before };
+            let newer = self.run_hooks(HookEvent::BeforePromptBuild(turn.clone()), place.clone()).await?;
             allowed(&newer)?;
-            let older = self.consult(Event::BeforeAgentStart(turn), place).await?;
+            let older = self.run_hooks(HookEvent::BeforeAgentStart(turn), place).await?;
             allowed(&older)?;
-            self.wanted = Wanted { own: Some(own), ..Wanted::of(newer.answer, older.answer) };
-            self.written = None;
+            self.prompt_changes = PromptChanges { own: Some(own), ..PromptChanges::of(newer.answer, older.answer) };
+            self.rendered_prompt = None;
             self.add_context();
         }
         Ok(None)
@@ -144,7 +144,7 @@ impl RunScope {
 
     /// Adds the hooks' context to the message that the run answers, as seen by the model.
     pub(super) fn add_context(&mut self) {
-        let Wanted { own: Some(own), before_message, after_message, .. } = &self.wanted else { return };
+        let PromptChanges { own: Some(own), before_message, after_message, .. } = &self.prompt_changes else { return };
         if before_message.is_none() && after_message.is_none() {
             return;
         }
@@ -152,11 +152,11 @@ impl RunScope {
         let Some(place) = self.history.iter().rposition(|message| is_same(message, own)) else { return };
         let mut told = own.clone();
         told.content = surrounded(told.content, before_message.as_deref(), after_message.as_deref());
-        self.history.dress(place, Arc::new(Message::User(told)));
+        self.history.override_message(place, Arc::new(Message::User(told)));
     }
 
     /// Overrides the session's model for this run, if a hook asks for it and the model exists.
-    fn choose_model(&mut self, answer: &Answer) {
+    fn choose_model(&mut self, answer: &HookResult) {
         let spec = self.failover.candidate().model.spec();
         let name = match (&answer.provider_override, &answer.model_override) {
             (None, None) => return,
@@ -165,26 +165,26 @@ impl RunScope {
             (None, Some(model)) => format!("{}/{model}", spec.provider),
             (Some(provider), None) => format!("{provider}/{}", spec.model),
         };
-        let roster = match (self.profile.choose)(&name) {
+        let roster = match (self.profile.resolve_model)(&name) {
             Ok(roster) => roster,
-            Err(why) => return tracing::warn!(%name, %why, "a hook wants a model that cannot be had; it stays"),
+            Err(why) => return tracing::warn!(%name, %why, "hook chose an unavailable model; keeping the current one"),
         };
-        let terms = Terms {
-            preferred: Preferred::Any,
+        let terms = FailoverTerms {
+            preferred: PreferredCredential::Any,
             level: self.failover.level(),
             deadline: self.deadline,
             limits: self.profile.limits,
             seed: 0,
         };
         self.failover = Failover::begin(roster, terms, self.hub.ambient.now_ms());
-        self.told_failures = 0;
+        self.reported_failures = 0;
         let model = self.failover.candidate().model.clone();
         self.choose_tools(model.spec());
     }
 
     /// Fires the hook for a model request.
-    pub(super) fn tell_question(&self, spec: &Spec, request: &Request) {
-        if !self.hooks.has(Point::LlmInput) {
+    pub(super) fn fire_llm_input(&self, spec: &ModelSpec, request: &Request) {
+        if !self.hooks.has(HookPoint::LlmInput) {
             return;
         }
         let (prompt, history) =
@@ -197,7 +197,7 @@ impl RunScope {
             .tools
             .iter()
             .map(|tool| json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters}));
-        let event = Event::LlmInput(LlmInput {
+        let event = HookEvent::LlmInput(LlmInput {
             run_id: self.tape.run().to_string(),
             session_id: self.session.to_string(),
             provider: spec.provider.clone(),
@@ -208,16 +208,16 @@ impl RunScope {
             images_count: request.messages.iter().map(pictures).sum(),
             tools: tools.collect(),
         });
-        self.hooks.tell(&event, &self.place_with(spec));
+        self.hooks.notify(&event, &self.place_with(spec));
     }
 
     /// Fires the hook for a model's answer.
-    pub(super) fn tell_answer(&self, said: &Assistant) {
-        if !self.hooks.has(Point::LlmOutput) {
+    pub(super) fn fire_llm_output(&self, said: &Assistant) {
+        if !self.hooks.has(HookPoint::LlmOutput) {
             return;
         }
         let model = self.failover.candidate().model.clone();
-        let event = Event::LlmOutput(LlmOutput {
+        let event = HookEvent::LlmOutput(LlmOutput {
             run_id: self.tape.run().to_string(),
             session_id: self.session.to_string(),
             provider: said.provider.clone(),
@@ -227,52 +227,52 @@ impl RunScope {
             last_assistant: serde_json::to_value(Message::Assistant(said.clone())).unwrap_or_default(),
             usage: said.usage.clone(),
         });
-        self.hooks.tell(&event, &self.place_with(model.spec()));
+        self.hooks.notify(&event, &self.place_with(model.spec()));
     }
 
     /// Runs the hooks before a compaction.
     pub(super) async fn before_compaction(&mut self, tokens: u64) -> Result<(), RunError> {
-        let compacting = Compacting { message_count: self.history.len(), token_count: Some(tokens) };
+        let compacting = CompactionStart { message_count: self.history.len(), token_count: Some(tokens) };
         self.signal_compaction("compact:before", json!({"messageCount": self.history.len(), "tokenCount": tokens}))
             .await;
         // Hooks cannot prevent it: the context would overflow.
-        self.consult(Event::BeforeCompaction(compacting), self.place.clone()).await?;
+        self.run_hooks(HookEvent::BeforeCompaction(compacting), self.hook_context.clone()).await?;
         Ok(())
     }
 
     /// Fires the hooks after a compaction: `had` messages before, `tokens` after.
     pub(super) fn after_compaction(&self, had: usize, tokens: u64) {
         let left = self.history.len();
-        let event = Event::AfterCompaction(Compacted {
+        let event = HookEvent::AfterCompaction(CompactionEnd {
             message_count: left,
             token_count: Some(tokens),
             compacted_count: had.saturating_sub(left),
             session_file: self.hub.store.transcript_path(self.tape.key(), &self.session),
         });
-        self.hooks.tell(&event, &self.place);
-        if self.hooks.is_heard("session", "compact:after") {
+        self.hooks.notify(&event, &self.hook_context);
+        if self.hooks.has_listener("session", "compact:after") {
             let context =
                 json!({"messageCount": left, "tokenCount": tokens, "compactedCount": had.saturating_sub(left)});
             let (hooks, signal) = (self.hooks.clone(), self.compaction_signal("compact:after", context));
-            self.hub.spawn("hook", async move { hooks.signal(signal).await });
+            self.hub.spawn("hook", async move { hooks.emit(signal).await });
         }
     }
 
     async fn signal_compaction(&self, action: &str, context: Value) {
-        if self.hooks.is_heard("session", action) {
+        if self.hooks.has_listener("session", action) {
             let signal = self.compaction_signal(action, context);
             tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => {}
-                _ = self.hooks.signal(signal) => {}
+                _ = self.hooks.emit(signal) => {}
             }
         }
     }
 
-    fn compaction_signal(&self, action: &str, context: Value) -> Signal {
+    fn compaction_signal(&self, action: &str, context: Value) -> InternalEvent {
         let mut context = if let Value::Object(fields) = context { fields } else { Map::new() };
         context.insert("sessionId".to_owned(), self.session.to_string().into());
-        Signal {
+        InternalEvent {
             kind: "session".to_owned(),
             action: action.to_owned(),
             session_key: self.tape.key().to_string(),
@@ -282,9 +282,9 @@ impl RunScope {
         }
     }
 
-    fn place_with(&self, spec: &Spec) -> Context {
+    fn place_with(&self, spec: &ModelSpec) -> HookContext {
         let (provider, model) = (Some(spec.provider.clone()), Some(spec.model.clone()));
-        Context { model_provider_id: provider, model_id: model, ..self.place.clone() }
+        HookContext { model_provider_id: provider, model_id: model, ..self.hook_context.clone() }
     }
 
     /// Runs the hooks before a tool call. Returns the arguments to use, or the result of a denied call.
@@ -294,15 +294,15 @@ impl RunScope {
         arguments: Value,
     ) -> Result<Result<Value, ToolResult>, RunError> {
         let Value::Object(params) = arguments else { return Ok(Ok(arguments)) };
-        let event = Event::BeforeToolCall(Called {
+        let event = HookEvent::BeforeToolCall(ToolCallStart {
             tool_name: name.to_owned(),
             params: params.clone(),
             run_id: self.tape.run().to_string(),
             tool_call_id: call.to_string(),
         });
         let place = self.place_of_call(call, name);
-        let outcome = self.consult(event, place).await?;
-        if let Some(why) = outcome.refusal() {
+        let outcome = self.run_hooks(event, place).await?;
+        if let Some(why) = outcome.block_reason() {
             let details = json!({"status": "error", "tool": name, "error": why});
             return Ok(Err(ToolResult::error(why).with_details(details)));
         }
@@ -312,15 +312,15 @@ impl RunScope {
     }
 
     /// Executes a plugin's chat command. Its reply is not stored in the transcript.
-    pub(super) async fn obey(&mut self, word: &str, words: String) -> Result<Last, RunError> {
+    pub(super) async fn run_plugin_command(&mut self, word: &str, words: String) -> Result<FinalRecords, RunError> {
         let hooks = self.hooks.clone();
         let command = hooks.commands().iter().find(|command| command.name() == word);
         let Some(command) = command else {
-            return Err(RunError::Refused(format!("there is no command /{word} any more")));
+            return Err(RunError::Refused(format!("the command /{word} no longer exists")));
         };
-        let asked = Asked {
+        let asked = SlashCommandCall {
             sender_id: self.origin.principal.clone(),
-            channel: self.place.channel_id.clone().unwrap_or_default(),
+            channel: self.hook_context.channel_id.clone().unwrap_or_default(),
             is_authorized_sender: self.origin.is_owner(),
             command_body: format!("/{word} {words}").trim_end().to_owned(),
             args: Some(words).filter(|words| !words.is_empty()),
@@ -331,24 +331,28 @@ impl RunScope {
         let said = tokio::select! {
             biased;
             () = self.cancel.cancelled() => return Err(RunError::Stopped),
-            said = tokio::time::timeout(COMMAND, command.run(asked)) => said,
+            said = tokio::time::timeout(COMMAND_TIMEOUT, command.run(asked)) => said,
         };
         let words = match said {
             Ok(Ok(words)) => self.profile.secrets.mask(&words).into_owned(),
             Ok(Err(error)) => format!("/{word} failed: {error}."),
-            Err(_) => format!("/{word} gave no answer within {} s.", COMMAND.as_secs()),
+            Err(_) => format!("/{word} gave no answer within {} s.", COMMAND_TIMEOUT.as_secs()),
         };
-        self.tape.text(self.hub.ambient.now_ms(), self.said, &words);
-        Ok(Last { words: Some(words), ..Last::default() })
+        self.tape.text(self.hub.ambient.now_ms(), self.assistant_count, &words);
+        Ok(FinalRecords { reply: Some(words), ..FinalRecords::default() })
     }
 
-    pub(super) fn place_of_call(&self, call: &CallId, name: &str) -> Context {
-        Context { tool_name: Some(name.to_owned()), tool_call_id: Some(call.to_string()), ..self.place.clone() }
+    pub(super) fn place_of_call(&self, call: &CallId, name: &str) -> HookContext {
+        HookContext {
+            tool_name: Some(name.to_owned()),
+            tool_call_id: Some(call.to_string()),
+            ..self.hook_context.clone()
+        }
     }
 
     /// Restricts the toolbox to the tools that hooks allow.
-    pub(super) fn without_unwanted(&self, own: Toolbox) -> Toolbox {
-        match &self.wanted.tools {
+    pub(super) fn restrict_tools(&self, own: Toolbox) -> Toolbox {
+        match &self.prompt_changes.tools {
             Some(names) => own.only(|name| names.iter().any(|allowed| allowed == name)),
             None => own,
         }
@@ -357,12 +361,12 @@ impl RunScope {
 
 /// Runs the hooks after a tool call, which may replace its result.
 pub(super) async fn after_call(
-    (hooks, place): (&homard_hooks::Hooks, &Context),
+    (hooks, place): (&homard_hooks::Hooks, &HookContext),
     run: &str,
     params: Map<String, Value>,
     (result, duration_ms): (ToolResult, u64),
 ) -> ToolResult {
-    let event = Event::AfterToolCall(ToolCalled {
+    let event = HookEvent::AfterToolCall(ToolCallEnd {
         tool_name: place.tool_name.clone().unwrap_or_default(),
         params,
         run_id: run.to_owned(),
@@ -371,18 +375,18 @@ pub(super) async fn after_call(
         error: result.is_error.then(|| join_text(&result.content)),
         duration_ms,
     });
-    let outcome = hooks.ask(event, place).await;
-    if let Some(why) = outcome.refusal() {
+    let outcome = hooks.call(event, place).await;
+    if let Some(why) = outcome.block_reason() {
         return ToolResult::error(format!("The result is withheld: {why}"));
     }
     match outcome.answer.result {
         Some(Value::String(text)) => ToolResult { content: vec![Block::text(text)], ..result },
-        Some(wanted) => instead_of(result, &wanted),
+        Some(wanted) => replace_result(result, &wanted),
         None => result,
     }
 }
 
-fn instead_of(result: ToolResult, wanted: &Value) -> ToolResult {
+fn replace_result(result: ToolResult, wanted: &Value) -> ToolResult {
     match serde_json::from_value(wanted["content"].clone()) {
         Ok(content) => ToolResult { content, details: wanted.get("details").cloned(), ..result },
         Err(error) => {
@@ -393,8 +397,8 @@ fn instead_of(result: ToolResult, wanted: &Value) -> ToolResult {
 }
 
 /// Returns an error if a hook denied the run.
-fn allowed(outcome: &Outcome) -> Result<(), RunError> {
-    outcome.refusal().map_or(Ok(()), |why| Err(RunError::Refused(why.to_owned())))
+fn allowed(outcome: &HookOutcome) -> Result<(), RunError> {
+    outcome.block_reason().map_or(Ok(()), |why| Err(RunError::Refused(why.to_owned())))
 }
 
 fn is_same(message: &Arc<Message>, own: &User) -> bool {

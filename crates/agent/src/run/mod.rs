@@ -1,19 +1,19 @@
 //! One run: asks the model, runs its tools, and asks again until the model makes no more calls.
 
-mod asked;
-mod cap;
 mod client;
 pub(crate) mod compact;
 mod flush;
 pub(crate) mod guard;
 mod hooks;
-pub(crate) mod margin;
-mod plead;
+mod nudge;
+mod prompt_fingerprint;
 mod prune;
+mod result_limit;
+pub(crate) mod session_stats;
 mod steer;
+mod streamed_reply;
 mod tools;
 mod turn;
-mod voice;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -26,41 +26,41 @@ use std::{
 
 use homard_compact::escalate::Ladder;
 use homard_hooks::Hooks;
-use homard_model::{Level, Spec, ToolSpec, failover::Failover};
+use homard_model::{ModelSpec, ReasoningLevel, ToolSpec, failover::Failover};
 use homard_proto::{
     EntryId, SessionId,
     message::{Assistant, Message, ToolCall, ToolResult, Usage},
     transcript::{Entry, Kind},
 };
-use homard_reply::{blocks::Blocks, silent::TOKEN as SILENCE};
-use homard_store::{Error as StoreError, Rec, timeline::Shortened};
+use homard_reply::{blocks::BlockStream, silent::TOKEN as SILENCE};
+use homard_store::{Error as StoreError, Rec, timeline::PromptCuts};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub use flush::FLUSH;
-use guard::Guard;
-pub(crate) use hooks::Wanted;
-use margin::Margin;
-pub(crate) use plead::Plea;
-pub use plead::{CUT, PLEA};
-pub(crate) use steer::Handed;
-use tools::Made;
-pub(crate) use voice::HeldBlocks;
+pub use flush::FLUSH_PROMPT;
+use guard::RunGuard;
+pub(crate) use hooks::PromptChanges;
+pub(crate) use nudge::ModelNudge;
+pub use nudge::{CONTINUE_NUDGE, REPLY_NUDGE};
+use session_stats::SessionStats;
+pub(crate) use steer::Steered;
+pub(crate) use streamed_reply::HeldBlocks;
+use tools::Resumed;
 
 use crate::{
     ambient::iso,
-    command::own_words,
-    context::{brief::Brief, prompt::Prompt},
-    conversation::Conversation,
+    budget::RunBudget,
+    command::homard_message,
+    context::{gather::PromptInput, prompt::SystemPrompt},
+    delivery::run_output::RunOutput,
     event::RunEvent,
+    history::SessionHistory,
     hub::Shared,
-    lane::slots::{Class, Lender},
-    post::line::Line,
+    lane::slots::{Lender, RunClass},
     profile::Profile,
-    purse::Payer,
     tape::Tape,
-    tool::{Origin, Toolbox, Variables},
-    writer::Then,
+    tool::{RunOrigin, Toolbox, Variables},
+    writer::AfterCommit,
 };
 
 /// Why a run cannot continue. Tool errors are never among these: the model reads them as results.
@@ -88,10 +88,10 @@ pub(crate) enum RunError {
     #[error("the run was stopped by force")]
     Dropped,
     /// An earlier commit of this session failed.
-    #[error("the session could not be read back after an earlier failure; send the message again")]
+    #[error("the session could not be reloaded after an earlier failure; send the message again")]
     SessionGone,
     /// The run was resumed after a restart, but its session has another transcript now.
-    #[error("INTERRUPTED: the program was restarted, and the session had got a new transcript")]
+    #[error("INTERRUPTED: the gateway was restarted, and the session has a new transcript")]
     Orphaned,
     /// A bug. The lane continues.
     #[error("internal error: {0}")]
@@ -121,48 +121,48 @@ pub(crate) struct RunScope {
     pub(crate) tape: Arc<Tape>,
     pub(crate) cancel: CancellationToken,
     /// True if a message is waiting to be steered into this run.
-    pub(crate) offers: Arc<AtomicBool>,
+    pub(crate) has_pending_steer: Arc<AtomicBool>,
     /// Concurrency permit; lent out while the run waits for a retry or a child.
     pub(crate) slot: Lender,
     /// Model candidates in order, with cooldowns.
     pub(crate) failover: Failover,
     /// Number of failed candidates already reported as events.
-    pub(crate) told_failures: usize,
+    pub(crate) reported_failures: usize,
     /// Provider and model last reported as answering.
-    pub(crate) told_model: (String, String),
+    pub(crate) reported_model: (String, String),
     /// Deadline in milliseconds since the epoch.
     pub(crate) deadline: Option<u64>,
     /// Why no model can be asked, if so (no credentials, unknown model).
-    pub(crate) trouble: Option<homard_model::Error>,
+    pub(crate) model_error: Option<homard_model::Error>,
     /// Inputs of the system prompt: files, skills, the caller's additions.
-    pub(crate) brief: Brief,
+    pub(crate) prompt_input: PromptInput,
     /// The rendered system prompt and the model it was rendered for.
-    pub(crate) written: Option<Written>,
+    pub(crate) rendered_prompt: Option<RenderedPrompt>,
     /// Principal and route of the request.
-    pub(crate) origin: Origin,
+    pub(crate) origin: RunOrigin,
     /// Tools that the run may call.
     pub(crate) toolbox: Toolbox,
     /// Tools that the sender of the message executes.
     pub(crate) client_tools: Vec<ToolSpec>,
     /// Tools that the parent of a sub-agent may call; `None` without a parent.
-    pub(crate) ceiling: Option<BTreeSet<String>>,
+    pub(crate) inherited_tools: Option<BTreeSet<String>>,
     /// Environment variables of the run's commands.
     pub(crate) variables: Variables,
-    pub(crate) history: Conversation,
+    pub(crate) history: SessionHistory,
     /// True if compaction was tried since the last answer and freed nothing.
-    pub(crate) is_tried: bool,
+    pub(crate) compaction_exhausted: bool,
     /// Compaction strategies already used after a context-overflow error.
-    pub(crate) ladder: Ladder,
+    pub(crate) escalation: Ladder,
     /// Compactions made after a context overflow.
-    pub(crate) made: Vec<EntryId>,
+    pub(crate) overflow_compactions: Vec<EntryId>,
     /// Compactions that were undone again, because they freed nothing.
-    pub(crate) void: Vec<EntryId>,
+    pub(crate) undone_compactions: Vec<EntryId>,
     /// True during a compaction: the run's time limit is extended then.
-    pub(crate) compacting: Flag,
+    pub(crate) compacting: SharedFlag,
     /// What the message asks for instead of an answer, if anything.
-    pub(crate) wish: Option<compact::Wish>,
+    pub(crate) task: Option<compact::RunTask>,
     /// Session statistics outside the transcript.
-    pub(crate) margin: Margin,
+    pub(crate) stats: SessionStats,
     /// True if a memory flush was made since the last compaction.
     pub(crate) is_flushed: bool,
     /// Cancelled when another request waits for the run to end.
@@ -172,45 +172,45 @@ pub(crate) struct RunScope {
     /// True if a message that does not fit into the context window is rejected instead of truncated.
     pub(crate) is_strict: bool,
     /// Concurrency class of the run.
-    pub(crate) class: Class,
+    pub(crate) class: RunClass,
     /// Extra instruction to the model after an unusable answer.
-    pub(crate) plea: Plea,
+    pub(crate) nudge: ModelNudge,
     /// Splitter for block streaming, if the reply is sent in blocks.
-    pub(crate) blocks: Option<Blocks>,
+    pub(crate) blocks: Option<BlockStream>,
     /// Blocks held back because they may repeat what a tool has sent.
     pub(crate) held_blocks: HeldBlocks,
     /// Total time spent waiting for failed models, and whether the wait was reported on the channel.
     pub(crate) waited: Duration,
-    pub(crate) is_wait_told: bool,
+    pub(crate) is_wait_reported: bool,
     /// Channel output of the run, if any.
-    pub(crate) post: Option<Arc<Line>>,
+    pub(crate) output: Option<Arc<RunOutput>>,
     /// Token usage of compaction and memory-flush requests, which leave no transcript entry.
-    pub(crate) beside: Usage,
+    pub(crate) side_usage: Usage,
     /// Number of assistant messages in this run.
-    pub(crate) said: u32,
+    pub(crate) assistant_count: u32,
     /// Results of open tool calls known from before a restart.
-    pub(crate) answers: Vec<ToolResult>,
+    pub(crate) known_results: Vec<ToolResult>,
     /// Fixed answer of a command that needs no model.
-    pub(crate) words: Option<&'static str>,
+    pub(crate) fixed_reply: Option<&'static str>,
     /// Tool that answers instead of a model, and its arguments.
     pub(crate) dispatch: Option<(String, Value)>,
     /// Original arguments of the last message's calls whose secrets are masked in the transcript, by call id.
-    pub(crate) arguments: HashMap<String, Concealed>,
+    pub(crate) masked_arguments: HashMap<String, MaskedArguments>,
     /// Counters for the run's limits.
-    pub(crate) guard: Guard,
+    pub(crate) guard: RunGuard,
     /// Registered hooks.
     pub(crate) hooks: Hooks,
     /// Context of the run for hooks.
-    pub(crate) place: homard_hooks::Context,
+    pub(crate) hook_context: homard_hooks::HookContext,
     /// Changes that hooks made to the prompt.
-    pub(crate) wanted: Wanted,
+    pub(crate) prompt_changes: PromptChanges,
     /// Budget of the run.
-    pub(crate) payer: Payer,
+    pub(crate) budget: RunBudget,
 }
 
 /// Arguments of a tool call that contain secrets. Only the run that received them has the original ones.
 #[derive(Debug)]
-pub(crate) struct Concealed {
+pub(crate) struct MaskedArguments {
     /// As stored in the transcript.
     stored: Value,
     /// As the model wrote them.
@@ -219,22 +219,22 @@ pub(crate) struct Concealed {
 
 /// A rendered system prompt and the model it was rendered for.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct RenderedPrompt {
     model: (String, String),
-    level: Level,
-    prompt: Prompt,
+    level: ReasoningLevel,
+    prompt: SystemPrompt,
     /// Tool specs for the model.
     tools: Arc<[ToolSpec]>,
     /// What the prompt leaves out or truncates, until it is recorded in the timeline.
-    shortened: Option<Shortened>,
+    shortened: Option<PromptCuts>,
 }
 
 /// What a run leaves to its lane: the final records, committed together with the run's end.
 #[derive(Debug, Default)]
-pub(crate) struct Last {
+pub(crate) struct FinalRecords {
     pub(crate) records: Vec<Rec>,
     /// Number of staged events on the tape that wait for them.
-    pub(crate) facts: usize,
+    pub(crate) staged_events: usize,
     /// Credential that the session prefers from now on.
     pub(crate) credential: Option<Arc<str>>,
     /// Model of the last answer; `None` if there was none.
@@ -242,11 +242,11 @@ pub(crate) struct Last {
     /// Calls returned to the sender of the message.
     pub(crate) calls: Vec<ToolCall>,
     /// Reply without a model that is not stored in the transcript.
-    pub(crate) words: Option<String>,
+    pub(crate) reply: Option<String>,
     /// How full the context is.
-    pub(crate) fill: Fill,
+    pub(crate) fill: ContextFill,
     /// History after the run; `None` if only the store has it. Set by the lane.
-    pub(crate) told: Option<Conversation>,
+    pub(crate) history: Option<SessionHistory>,
 }
 
 /// Model of a run's last answer.
@@ -259,14 +259,14 @@ pub(crate) struct AnsweredBy {
 }
 
 impl AnsweredBy {
-    fn of(spec: &Spec) -> Self {
+    fn of(spec: &ModelSpec) -> Self {
         Self { provider: spec.provider.clone(), model: spec.model.clone(), window: spec.context_window }
     }
 }
 
 /// How full the context is at the end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Fill {
+pub(crate) enum ContextFill {
     /// Below the thresholds.
     #[default]
     Fine,
@@ -278,9 +278,9 @@ pub(crate) enum Fill {
 
 /// A flag that a run shares with its lane.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Flag(Arc<AtomicBool>);
+pub(crate) struct SharedFlag(Arc<AtomicBool>);
 
-impl Flag {
+impl SharedFlag {
     fn set(&self, is_so: bool) {
         self.0.store(is_so, Ordering::Release);
     }
@@ -293,33 +293,35 @@ impl Flag {
 
 impl RunScope {
     /// Returns the system prompt for a model, rendered again if the model or level changed.
-    fn prompt(&mut self, spec: &Spec) -> &Written {
+    fn prompt(&mut self, spec: &ModelSpec) -> &RenderedPrompt {
         let (model, level) = ((spec.provider.clone(), spec.model.clone()), self.failover.level());
-        let is_written = |written: &Written| written.model == model && written.level == level;
-        let written = self.written.take().filter(is_written).unwrap_or_else(|| {
+        let is_written = |written: &RenderedPrompt| written.model == model && written.level == level;
+        let written = self.rendered_prompt.take().filter(is_written).unwrap_or_else(|| {
             self.choose_tools(spec);
-            let tools = client::told(self.brief.told(spec, &self.toolbox), &self.client_tools);
-            let prompt = self.wanted.apply(self.brief.prompt(spec, level, &tools)).masked(&self.profile.secrets);
+            let tools =
+                client::with_client_specs(self.prompt_input.tool_specs(spec, &self.toolbox), &self.client_tools);
+            let prompt =
+                self.prompt_changes.apply(self.prompt_input.prompt(spec, level, &tools)).masked(&self.profile.secrets);
             let is_offered = |name: &String| tools.iter().any(|tool| tool.name == *name);
             let left_out = self.toolbox.names().into_iter().filter(|name| !is_offered(name)).count();
-            let shortened = self.brief.shortened(spec, left_out);
-            Written { prompt, model, level, tools, shortened }
+            let shortened = self.prompt_input.shortened(spec, left_out);
+            RenderedPrompt { prompt, model, level, tools, shortened }
         });
-        self.written.insert(written)
+        self.rendered_prompt.insert(written)
     }
 
     /// Sets the tools that the run may call with this model.
-    pub(crate) fn choose_tools(&mut self, spec: &Spec) {
+    pub(crate) fn choose_tools(&mut self, spec: &ModelSpec) {
         let own = self.profile.tools_for((&self.origin, self.tape.key()), spec);
-        let own = match &self.ceiling {
+        let own = match &self.inherited_tools {
             Some(ceiling) => own.only(|name| ceiling.contains(name)),
             None => own,
         };
-        self.toolbox = self.without_unwanted(client::beside(own, &self.client_tools));
+        self.toolbox = self.restrict_tools(client::with_client_tools(own, &self.client_tools));
     }
 
     /// Updates the counters with an answer and its calls.
-    fn note(&mut self, said: &Assistant) {
+    fn count_answer(&mut self, said: &Assistant) {
         self.guard.answered(said.usage.cost.total);
         for call in said.tool_calls() {
             let result = self.history.iter().rev().find_map(|message| match &**message {
@@ -333,18 +335,18 @@ impl RunScope {
     }
 
     /// Emits an event without storing anything.
-    fn pass(&mut self, event: RunEvent) {
-        self.tape.pass(self.hub.ambient.now_ms(), event);
+    fn emit(&mut self, event: RunEvent) {
+        self.tape.emit(self.hub.ambient.now_ms(), event);
     }
 
     /// Stages an event that is published once its records are committed.
     fn record(&mut self, event: RunEvent, records: Vec<Rec>) {
-        self.tape.hold(self.hub.ambient.now_ms(), event);
-        self.hub.writer.send(records, Then::publish(&self.tape, 1));
+        self.tape.stage(self.hub.ambient.now_ms(), event);
+        self.hub.writer.send(records, AfterCommit::publish(&self.tape, 1));
     }
 
     /// Builds a transcript entry.
-    fn line(&self, message: Message) -> (EntryId, Rec) {
+    fn entry(&self, message: Message) -> (EntryId, Rec) {
         let (id, at) = (self.hub.ambient.entry_id(), self.hub.ambient.now_ms());
         let entry = Entry { kind: Kind::message(message), id: id.clone(), parent_id: None, timestamp: iso(at) };
         let (run, key) = (Some(self.tape.run().clone()), self.tape.key().clone());
@@ -353,27 +355,27 @@ impl RunScope {
 
     /// Returns the assistant message to store, after hooks.
     async fn written_as(&self, said: Assistant) -> Assistant {
-        match crate::hooks::write(&self.hooks, &self.place, Message::Assistant(said.clone())).await {
+        match crate::hooks::before_write(&self.hooks, &self.hook_context, Message::Assistant(said.clone())).await {
             Message::Assistant(kept) => kept,
             Message::User(_) | Message::ToolResult(_) | Message::Other(_) => said,
         }
     }
 
     /// Completes the final records with how full the context is, and sends the remaining blocks.
-    fn leave(&mut self, last: Last) -> Last {
-        let rest = self.blocks.as_mut().map(Blocks::finish).unwrap_or_default();
+    fn finish(&mut self, last: FinalRecords) -> FinalRecords {
+        let rest = self.blocks.as_mut().map(BlockStream::finish).unwrap_or_default();
         self.send_rest(rest);
-        Last { fill: self.fill(), ..last }
+        FinalRecords { fill: self.fill(), ..last }
     }
 
     /// Waits until all records so far are on disk. Side effects happen only after this.
     async fn barrier(&self) -> Result<(), RunError> {
-        on_disk(&self.hub, &self.tape).await
+        wait_on_disk(&self.hub, &self.tape).await
     }
 }
 
 /// Waits until all records of this run are on disk.
-async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
+async fn wait_on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
     hub.writer.barrier().await?;
     match tape.broken() {
         Some(why) => Err(StoreError::Disk(why).into()),
@@ -383,73 +385,73 @@ async fn on_disk(hub: &Shared, tape: &Tape) -> Result<(), RunError> {
 
 /// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Driven {
+pub(crate) struct RunResult {
     /// The final records, or why there are none.
-    pub(crate) result: Result<Last, RunError>,
+    pub(crate) result: Result<FinalRecords, RunError>,
     /// History after the run, without the entries of its lane; `None` if only the store has it.
-    pub(crate) told: Option<Conversation>,
+    pub(crate) history: Option<SessionHistory>,
     /// Compactions that were undone.
-    pub(crate) void: Vec<EntryId>,
+    pub(crate) undone_compactions: Vec<EntryId>,
     /// Token usage of compaction and memory-flush requests, which leave no transcript entry.
-    pub(crate) beside: Usage,
+    pub(crate) side_usage: Usage,
 }
 
-impl From<RunError> for Driven {
+impl From<RunError> for RunResult {
     fn from(error: RunError) -> Self {
-        Self { result: Err(error), told: None, void: Vec::new(), beside: Usage::default() }
+        Self { result: Err(error), history: None, undone_compactions: Vec::new(), side_usage: Usage::default() }
     }
 }
 
 /// Executes a run from its input to its final answer. The lane ends it, whatever this returns.
-pub(crate) async fn drive(mut scope: RunScope) -> Driven {
+pub(crate) async fn drive(mut scope: RunScope) -> RunResult {
     let result = work(&mut scope).await;
     // After an undone compaction, only the transcript has the full history.
-    let told = Some(scope.history.undressed()).filter(|_| scope.void.is_empty());
-    Driven { result, told, void: scope.void, beside: scope.beside }
+    let told = Some(scope.history.without_override()).filter(|_| scope.undone_compactions.is_empty());
+    RunResult { result, history: told, undone_compactions: scope.undone_compactions, side_usage: scope.side_usage }
 }
 
-async fn work(scope: &mut RunScope) -> Result<Last, RunError> {
-    if let Some(words) = scope.words {
-        return Ok(say(scope, words).await);
+async fn work(scope: &mut RunScope) -> Result<FinalRecords, RunError> {
+    if let Some(words) = scope.fixed_reply {
+        return Ok(answer_without_model(scope, words).await);
     }
-    if let Some(wish) = scope.wish.take() {
-        return compact::on_wish(scope, wish).await;
+    if let Some(wish) = scope.task.take() {
+        return compact::run_task(scope, wish).await;
     }
     if let Some((tool, arguments)) = scope.dispatch.take() {
         return tools::dispatch(scope, tool, arguments).await;
     }
-    if let Some(trouble) = scope.trouble.take() {
+    if let Some(trouble) = scope.model_error.take() {
         return Err(trouble.into());
     }
     if let Some(last) = scope.begin_with_hooks().await? {
         return Ok(last);
     }
     if let Some(said) = open_calls(&scope.history) {
-        tools::answer(scope, &said, Made::Perhaps).await?;
+        tools::run_calls(scope, &said, Resumed::Perhaps).await?;
     }
     loop {
         scope.take_offer().await?;
-        if let Some(why) = scope.guard.enough(&scope.profile.bounds) {
+        if let Some(why) = scope.guard.reached_limit(&scope.profile.bounds) {
             return Err(RunError::Limit(why));
         }
         match turn::ask(scope).await? {
-            turn::Said::Calls(said) => {
-                tools::answer(scope, &said, Made::Never).await?;
-                let calls = client::handed(&scope.client_tools, &said);
+            turn::TurnResult::Calls(said) => {
+                tools::run_calls(scope, &said, Resumed::Never).await?;
+                let calls = client::client_calls(&scope.client_tools, &said);
                 if !calls.is_empty() {
                     let credential = scope.failover.sticky().cloned();
-                    return Ok(scope.leave(Last { calls, credential, ..Last::default() }));
+                    return Ok(scope.finish(FinalRecords { calls, credential, ..FinalRecords::default() }));
                 }
-                scope.note(&said);
+                scope.count_answer(&said);
             }
-            turn::Said::Last(last) if !scope.has_offer() => {
-                return Ok(scope.leave(*last));
+            turn::TurnResult::Last(last) if !scope.has_offer() => {
+                return Ok(scope.finish(*last));
             }
-            turn::Said::Last(last) => {
+            turn::TurnResult::Last(last) => {
                 // Another message arrived: this answer is not the last one, provided that the message is still queued.
-                scope.hub.writer.send(last.records, Then::publish(&scope.tape, last.facts));
+                scope.hub.writer.send(last.records, AfterCommit::publish(&scope.tape, last.staged_events));
                 if !scope.take_offer().await? {
-                    return Ok(scope.leave(Last { credential: last.credential, ..Last::default() }));
+                    return Ok(scope.finish(FinalRecords { credential: last.credential, ..FinalRecords::default() }));
                 }
             }
         }
@@ -457,17 +459,17 @@ async fn work(scope: &mut RunScope) -> Result<Last, RunError> {
 }
 
 /// Answers without a model.
-async fn say(scope: &mut RunScope, words: &str) -> Last {
+async fn answer_without_model(scope: &mut RunScope, words: &str) -> FinalRecords {
     let at = scope.hub.ambient.now_ms();
-    let said = Arc::new(scope.written_as(own_words(words, at)).await);
+    let said = Arc::new(scope.written_as(homard_message(words, at)).await);
     let message = Message::Assistant((*said).clone());
-    let (entry, line) = scope.line(message.clone());
+    let (entry, line) = scope.entry(message.clone());
     scope.history.push(entry.clone(), Arc::new(message));
     if words != SILENCE {
-        scope.tape.text(at, scope.said, words);
+        scope.tape.text(at, scope.assistant_count, words);
     }
-    scope.tape.hold(at, RunEvent::Assistant { entry, said });
-    Last { records: vec![line], facts: 1, ..Last::default() }
+    scope.tape.stage(at, RunEvent::Assistant { entry, said });
+    FinalRecords { records: vec![line], staged_events: 1, ..FinalRecords::default() }
 }
 
 /// Returns the last assistant message if it has open calls, as after a restart.

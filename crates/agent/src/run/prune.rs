@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use homard_compact::prune::{self, Named, Times};
-use homard_model::Spec;
+use homard_compact::prune::{self, CacheTimes, NamedMessage};
+use homard_model::ModelSpec;
 use homard_proto::{
     EntryId,
     message::{Message, StopReason, ToolResult},
@@ -14,25 +14,25 @@ use super::RunScope;
 
 impl RunScope {
     /// Returns the history as sent to this model: earlier cuts are applied in the same way again.
-    pub(super) fn shown(&self, spec: &Spec) -> Vec<Arc<Message>> {
+    pub(super) fn pruned_history(&self, spec: &ModelSpec) -> Vec<Arc<Message>> {
         let settings = self.profile.pruning.as_ref().filter(|_| prune::applies(&spec.provider, &spec.model));
-        let lines = settings.and_then(|settings| Some((settings, lines(&self.history)?)));
+        let lines = settings.and_then(|settings| Some((settings, named_messages(&self.history)?)));
         let Some((settings, lines)) = lines else { return self.history.to_vec() };
-        let times = Times { touched: touched(spec, &self.history), now: self.hub.ambient.now_ms() };
-        let pruned = prune::prune(&lines, &self.margin.cuts(), times, settings, spec.context_window);
-        self.margin.keep_cuts(pruned.cuts);
+        let times = CacheTimes { touched: cache_last_used(spec, &self.history), now: self.hub.ambient.now_ms() };
+        let pruned = prune::prune(&lines, &self.stats.cuts(), times, settings, spec.context_window);
+        self.stats.set_cuts(pruned.cuts);
         pruned.messages
     }
 
     /// Returns the number of old tool results that are shortened or omitted for this model.
-    pub(super) fn pruned(&self, spec: &Spec) -> u64 {
+    pub(super) fn pruned_count(&self, spec: &ModelSpec) -> u64 {
         let applies = self.profile.pruning.is_some() && prune::applies(&spec.provider, &spec.model);
-        if applies { self.margin.cuts().count() as u64 } else { 0 }
+        if applies { self.stats.cuts().count() as u64 } else { 0 }
     }
 }
 
 /// Returns when the model's cache was last used: the time of its last answer.
-fn touched(spec: &Spec, history: &[Arc<Message>]) -> Option<u64> {
+fn cache_last_used(spec: &ModelSpec, history: &[Arc<Message>]) -> Option<u64> {
     history.iter().rev().find_map(|message| match &**message {
         Message::Assistant(said) if spec.wrote(said) && said.stop_reason != StopReason::Error => Some(said.timestamp),
         Message::Assistant(_) | Message::User(_) | Message::ToolResult(_) | Message::Other(_) => None,
@@ -40,17 +40,17 @@ fn touched(spec: &Spec, history: &[Arc<Message>]) -> Option<u64> {
 }
 
 /// Returns the messages, with a unique name for each tool result. Other messages are never cut and share a name.
-fn lines(history: &[Arc<Message>]) -> Option<Vec<Named>> {
+fn named_messages(history: &[Arc<Message>]) -> Option<Vec<NamedMessage>> {
     let other = EntryId::parse("other").ok()?;
     let name = |message: &Message| match message {
         Message::ToolResult(result) => name(result),
         Message::User(_) | Message::Assistant(_) | Message::Other(_) => Some(other.clone()),
     };
-    history.iter().map(|message| Some(Named { name: name(message)?, message: message.clone() })).collect()
+    history.iter().map(|message| Some(NamedMessage { name: name(message)?, message: message.clone() })).collect()
 }
 
-/// Returns the name of a result. A model may reuse a call id, but not with the same timestamp; long ids differ at the
-/// end.
+/// Returns a unique name for a tool result: its timestamp and the last 16 characters of its call id. A model may reuse
+/// a call id, but not with the same timestamp; long ids differ at the end.
 fn name(result: &ToolResult) -> Option<EntryId> {
     let id: Vec<_> = result.tool_call_id.chars().rev().take(16).collect();
     let id: String = id.into_iter().rev().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn only_an_answer_of_the_same_model_touches_its_cache() {
-        let spec = Spec { provider: "anthropic".to_owned(), model: "m".to_owned(), ..Spec::default() };
+        let spec = ModelSpec { provider: "anthropic".to_owned(), model: "m".to_owned(), ..ModelSpec::default() };
         let said = |provider: &str, timestamp, stop_reason| {
             let (provider, model) = (provider.to_owned(), "m".to_owned());
             Arc::new(Message::Assistant(Assistant { provider, model, timestamp, stop_reason, ..Assistant::default() }))
@@ -95,6 +95,6 @@ mod tests {
             said("openai", 2, StopReason::Stop),
             said("anthropic", 3, StopReason::Error),
         ];
-        assert_eq!((touched(&spec, &history), touched(&spec, &history[1..])), (Some(1), None));
+        assert_eq!((cache_last_used(&spec, &history), cache_last_used(&spec, &history[1..])), (Some(1), None));
     }
 }

@@ -11,11 +11,11 @@ use homard_store::{Input, Rec, recovery::STEERED_INTO};
 use tokio::sync::oneshot;
 
 use super::{RunError, RunScope};
-use crate::{ambient::iso, event::RunEvent, hooks, lane::Job, tape::Tape};
+use crate::{ambient::iso, event::RunEvent, hooks, lane::LaneJob, tape::Tape};
 
 /// What the lane hands to the run.
 #[derive(Debug)]
-pub(crate) enum Handed {
+pub(crate) enum Steered {
     /// A message to absorb, and the tape of its own run.
     Message(User, Arc<Tape>),
     /// Text of a message that also gets a turn of its own.
@@ -25,7 +25,7 @@ pub(crate) enum Handed {
 impl RunScope {
     /// True if a message is offered to the run.
     pub(super) fn has_offer(&self) -> bool {
-        self.offers.load(Ordering::Acquire)
+        self.has_pending_steer.load(Ordering::Acquire)
     }
 
     /// Adds the next offered message to the run's transcript. Returns true if there was one.
@@ -34,17 +34,17 @@ impl RunScope {
             return Ok(false);
         }
         let (tell, told) = oneshot::channel();
-        self.hub.post(self.tape.key(), Job::Offer(tell));
+        self.hub.post(self.tape.key(), LaneJob::Offer(tell));
         // A dropped sender means that the message is no longer queued.
         let Ok(handed) = told.await else { return Ok(false) };
         let at = self.hub.ambient.now_ms();
         let (mut message, guest) = match handed {
-            Handed::Message(message, guest) => (message, Some(guest)),
-            Handed::Copy(text) => (User::text(text, at), None),
+            Steered::Message(message, guest) => (message, Some(guest)),
+            Steered::Copy(text) => (User::text(text, at), None),
         };
         let run = self.tape.run().clone();
         message.extra.insert(STEERED_INTO.to_owned(), run.as_str().into());
-        let message = Arc::new(hooks::write(&self.hooks, &self.place, Message::User(message)).await);
+        let message = Arc::new(hooks::before_write(&self.hooks, &self.hook_context, Message::User(message)).await);
         let kind = Kind::message((*message).clone());
         let entry = Entry { kind, id: self.hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
         let line = entry.id.clone();
@@ -55,7 +55,7 @@ impl RunScope {
         self.history.push(line, message);
         if let Some(guest) = guest {
             self.barrier().await?;
-            guest.pass(self.hub.ambient.now_ms(), RunEvent::Absorbed { by: run });
+            guest.emit(self.hub.ambient.now_ms(), RunEvent::Absorbed { by: run });
         }
         Ok(true)
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use homard_hooks::Point;
+use homard_hooks::HookPoint;
 use homard_proto::{
     CallId,
     message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult as Answered, join_text},
@@ -18,35 +18,35 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Concealed, Last, RunError, RunScope,
-    cap::{cap, room},
+    FinalRecords, MaskedArguments, RunError, RunScope,
     hooks::after_call,
     panic_text,
+    result_limit::{max_chars, truncate_result},
 };
 use crate::{
     Hub,
-    command::own_words,
+    command::homard_message,
     event::RunEvent,
     hooks,
     profile::ToolMode,
     secrets::Secrets,
     task,
-    tool::{Progress, Tool, ToolCx, ToolResult, Toolbox},
-    writer::Then,
+    tool::{ProgressSender, Tool, ToolCx, ToolResult, Toolbox},
+    writer::AfterCommit,
 };
 
 /// Time for tools to end after cancellation.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// Result of a call that was skipped because of a new message.
-const SKIPPED: &str = "Skipped because of a queued user message. Read it before you go on.";
+const SKIPPED_RESULT: &str = "Skipped because of a queued user message. Read it before you go on.";
 
 /// Result of a call that cannot be made after a restart, because its arguments contained a secret.
-const MASKED: &str = "This call was not run: the program was restarted, and the arguments contained a secret, which is \
+const MASKED_RESULT: &str = "This call was not run: the program was restarted, and the arguments contained a secret, which is \
                       not stored. Make the call again if it is still needed.";
 
 /// A call that passed its checks, or the result that it got instead.
-struct Prepared {
+struct PreparedCall {
     call: CallId,
     name: String,
     arguments: Value,
@@ -55,7 +55,7 @@ struct Prepared {
 
 /// Whether calls may have been executed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum Resumed {
     /// None of them.
     Never,
     /// Some may have been, before a restart: their results must not claim otherwise.
@@ -63,34 +63,34 @@ pub(super) enum Made {
 }
 
 /// Executes a tool instead of asking a model; its result is the run's reply.
-pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Value) -> Result<Last, RunError> {
+pub(super) async fn dispatch(scope: &mut RunScope, tool: String, arguments: Value) -> Result<FinalRecords, RunError> {
     let id = format!("call_{}", scope.hub.ambient.nonce());
     let call = ToolCall { id, name: tool, arguments, ..ToolCall::default() };
     let said = Arc::new(Assistant {
         content: vec![Block::ToolCall(call)],
         stop_reason: StopReason::ToolUse,
-        ..own_words("", scope.hub.ambient.now_ms())
+        ..homard_message("", scope.hub.ambient.now_ms())
     });
-    let (entry, line) = scope.line(Message::Assistant((*said).clone()));
+    let (entry, line) = scope.entry(Message::Assistant((*said).clone()));
     scope.history.push(entry.clone(), Arc::new(Message::Assistant((*said).clone())));
     scope.record(RunEvent::Assistant { entry, said: said.clone() }, vec![line]);
-    scope.said += 1;
-    answer(scope, &said, Made::Never).await?;
+    scope.assistant_count += 1;
+    run_calls(scope, &said, Resumed::Never).await?;
     let words = match scope.history.last().map(|message| &**message) {
         Some(Message::ToolResult(result)) => join_text(&result.content),
         Some(Message::Assistant(_) | Message::User(_) | Message::Other(_)) | None => String::new(),
     };
-    Ok(super::say(scope, &words).await)
+    Ok(super::answer_without_model(scope, &words).await)
 }
 
 /// Executes all calls of a message. Returns when each has its result in the transcript, or the run was cancelled.
-pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -> Result<(), RunError> {
-    let may_skip = made == Made::Never;
-    let mut waiting: VecDeque<(usize, Prepared)> =
+pub(super) async fn run_calls(scope: &mut RunScope, said: &Assistant, made: Resumed) -> Result<(), RunError> {
+    let may_skip = made == Resumed::Never;
+    let mut waiting: VecDeque<(usize, PreparedCall)> =
         said.tool_calls().filter_map(|call| with_secrets(scope, call, made)).enumerate().collect();
     note_denied(scope, &waiting);
-    let mut board = Board::new(waiting.len());
-    board.take_up(scope, &mut waiting);
+    let mut board = ResultTable::new(waiting.len());
+    board.restore(scope, &mut waiting);
     let names: Vec<_> =
         said.tool_calls().filter_map(|call| Some((CallId::parse(&call.id).ok()?, call.name.clone()))).collect();
     let together = match scope.profile.tool_mode {
@@ -111,8 +111,8 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
                 continue;
             }
             let mut batch: Vec<_> = waiting.drain(..together.min(waiting.len())).collect();
-            consult(scope, &mut batch).await?;
-            intend(scope, &batch).await?;
+            run_before_hooks(scope, &mut batch).await?;
+            record_intent(scope, &batch).await?;
             if scope.cancel.is_cancelled() {
                 return Err(RunError::Stopped);
             }
@@ -120,10 +120,10 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
                 if call.tool.is_err() {
                     board.refused.insert(place);
                 }
-                scope.tell_tool(&call.name, &call.arguments);
-                tell_start(scope, &call);
+                scope.announce_tool(&call.name, &call.arguments);
+                emit_start(scope, &call);
                 let tell = tell.clone();
-                let work = launch(scope, call, move |partial| tell.send((place, partial)).is_ok());
+                let work = spawn_tool(scope, call, move |partial| tell.send((place, partial)).is_ok());
                 running.push(async move { (place, work.await) });
             }
         }
@@ -133,7 +133,7 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
             Some((place, partial)) = told.recv() => {
                 if board.results[place].is_none() {
                     let (call, name) = names[place].clone();
-                    scope.pass(RunEvent::ToolProgress { call, name, partial });
+                    scope.emit(RunEvent::ToolProgress { call, name, partial });
                 }
             }
             Some((place, result)) = running.next() => board.finish(scope, place, &names[place], result).await,
@@ -147,28 +147,28 @@ pub(super) async fn answer(scope: &mut RunScope, said: &Assistant, made: Made) -
 }
 
 /// Writes audit records for calls of tools that the agent has and this run may not use.
-fn note_denied(scope: &RunScope, calls: &VecDeque<(usize, Prepared)>) {
-    let is_denied = |call: &Prepared| !scope.toolbox.has(&call.name) && scope.profile.toolbox.has(&call.name);
+fn note_denied(scope: &RunScope, calls: &VecDeque<(usize, PreparedCall)>) {
+    let is_denied = |call: &PreparedCall| !scope.toolbox.has(&call.name) && scope.profile.toolbox.has(&call.name);
     for (_, call) in calls.iter().filter(|(_, call)| call.tool.is_err() && is_denied(call)) {
-        scope.hub.note_denied(&scope.tape, &call.name, "policy");
+        scope.hub.audit_denied(&scope.tape, &call.name, "policy");
     }
 }
 
-fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<Prepared> {
+fn prepare(toolbox: &Toolbox, call: &ToolCall) -> Option<PreparedCall> {
     let id = CallId::parse(&call.id).ok()?;
     let (tool, arguments) = match toolbox.prepare(&call.name, &call.arguments) {
         Ok((tool, arguments)) => (Ok(tool), arguments),
         Err(answer) => (Err(answer), call.arguments.clone()),
     };
-    Some(Prepared { call: id, name: call.name.clone(), arguments, tool })
+    Some(PreparedCall { call: id, name: call.name.clone(), arguments, tool })
 }
 
 /// Prepares a call with the model's original arguments: the stored message has them with masked secrets.
-fn with_secrets(scope: &RunScope, call: &ToolCall, made: Made) -> Option<Prepared> {
-    match real_arguments(&call.arguments, scope.arguments.get(&call.id), made) {
+fn with_secrets(scope: &RunScope, call: &ToolCall, made: Resumed) -> Option<PreparedCall> {
+    match real_arguments(&call.arguments, scope.masked_arguments.get(&call.id), made) {
         Ok(None) => prepare(&scope.toolbox, call),
         Ok(Some(real)) => prepare(&scope.toolbox, &ToolCall { arguments: real.clone(), ..call.clone() }),
-        Err(answer) => Some(Prepared { tool: Err(answer), ..prepare(&scope.toolbox, call)? }),
+        Err(answer) => Some(PreparedCall { tool: Err(answer), ..prepare(&scope.toolbox, call)? }),
     }
 }
 
@@ -176,37 +176,37 @@ fn with_secrets(scope: &RunScope, call: &ToolCall, made: Made) -> Option<Prepare
 /// not be made with masked arguments: the error is its result.
 fn real_arguments<'a>(
     stored: &Value,
-    known: Option<&'a Concealed>,
-    made: Made,
+    known: Option<&'a MaskedArguments>,
+    made: Resumed,
 ) -> Result<Option<&'a Value>, ToolResult> {
     let known = known.filter(|concealed| concealed.stored == *stored);
     match (known, made) {
         (Some(concealed), _) => Ok(Some(&concealed.real)),
-        (None, Made::Perhaps) if Secrets::is_masked(stored) => Err(ToolResult::error(MASKED)),
-        (None, Made::Never | Made::Perhaps) => Ok(None),
+        (None, Resumed::Perhaps) if Secrets::is_masked(stored) => Err(ToolResult::error(MASKED_RESULT)),
+        (None, Resumed::Never | Resumed::Perhaps) => Ok(None),
     }
 }
 
 /// Emits the start of a call, with masked secrets in its arguments.
-fn tell_start(scope: &mut RunScope, call: &Prepared) {
+fn emit_start(scope: &mut RunScope, call: &PreparedCall) {
     let arguments = scope.profile.secrets.masked_value(&call.arguments).unwrap_or_else(|| call.arguments.clone());
-    scope.pass(RunEvent::ToolStarted { call: call.call.clone(), name: call.name.clone(), arguments });
+    scope.emit(RunEvent::ToolStarted { call: call.call.clone(), name: call.name.clone(), arguments });
 }
 
 /// Skips the remaining calls because a new message arrived, which the model must read first. A call that failed its
 /// checks keeps its result.
-async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>, board: &mut Board) {
+async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, PreparedCall)>, board: &mut ResultTable) {
     for (place, prepared) in waiting.drain(..) {
-        tell_start(scope, &prepared);
-        let Prepared { call, name, tool, .. } = prepared;
-        let result = tool.err().unwrap_or_else(|| ToolResult::error(SKIPPED));
+        emit_start(scope, &prepared);
+        let PreparedCall { call, name, tool, .. } = prepared;
+        let result = tool.err().unwrap_or_else(|| ToolResult::error(SKIPPED_RESULT));
         board.finish(scope, place, &(call, name), result).await;
     }
 }
 
 /// Runs the hooks before calls. Changed arguments are validated like the model's own.
-async fn consult(scope: &mut RunScope, batch: &mut [(usize, Prepared)]) -> Result<(), RunError> {
-    if !scope.hooks.has(Point::BeforeToolCall) {
+async fn run_before_hooks(scope: &mut RunScope, batch: &mut [(usize, PreparedCall)]) -> Result<(), RunError> {
+    if !scope.hooks.has(HookPoint::BeforeToolCall) {
         return Ok(());
     }
     for (_, call) in batch.iter_mut().filter(|(_, call)| call.tool.is_ok()) {
@@ -217,7 +217,7 @@ async fn consult(scope: &mut RunScope, batch: &mut [(usize, Prepared)]) -> Resul
                 Err(answer) => call.tool = Err(answer),
             },
             Err(answer) => {
-                scope.hub.note_denied(&scope.tape, &call.name, "hook");
+                scope.hub.audit_denied(&scope.tape, &call.name, "hook");
                 call.tool = Err(answer);
             }
         }
@@ -226,7 +226,7 @@ async fn consult(scope: &mut RunScope, batch: &mut [(usize, Prepared)]) -> Resul
 }
 
 /// Records on disk that tools with side effects are about to start, before they do.
-async fn intend(scope: &RunScope, batch: &[(usize, Prepared)]) -> Result<(), RunError> {
+async fn record_intent(scope: &RunScope, batch: &[(usize, PreparedCall)]) -> Result<(), RunError> {
     let effects = batch.iter().filter_map(|(_, call)| match &call.tool {
         Ok(tool) if tool.class() != ToolClass::Read => Some((call, tool.class())),
         Ok(_) | Err(_) => None,
@@ -238,17 +238,17 @@ async fn intend(scope: &RunScope, batch: &[(usize, Prepared)]) -> Result<(), Run
         return Ok(());
     }
     // Bound to the tape, so that a failed commit breaks off the run even if the barrier belongs to a later commit.
-    scope.hub.writer.send(records, Then::publish(&scope.tape, 0));
+    scope.hub.writer.send(records, AfterCommit::publish(&scope.tape, 0));
     scope.barrier().await
 }
 
 /// Runs a tool in a task of its own, so that a panic or hang affects nothing else.
-fn launch(
+fn spawn_tool(
     scope: &RunScope,
-    call: Prepared,
+    call: PreparedCall,
     tell: impl Fn(ToolResult) -> bool + Send + 'static,
 ) -> impl Future<Output = ToolResult> + Send + 'static {
-    let (progress, mut news) = Progress::channel();
+    let (progress, mut news) = ProgressSender::channel();
     let cx = ToolCx {
         run: scope.tape.run().clone(),
         session: scope.tape.key().clone(),
@@ -267,7 +267,7 @@ fn launch(
     let place = scope.place_of_call(&cx.call, &call.name);
     async move {
         let (name, arguments) = (call.name, call.arguments);
-        let params = hooks.has(Point::AfterToolCall).then(|| {
+        let params = hooks.has(HookPoint::AfterToolCall).then(|| {
             let shown = secrets.masked_value(&arguments).unwrap_or_else(|| arguments.clone());
             shown.as_object().cloned().unwrap_or_default()
         });
@@ -282,7 +282,7 @@ fn launch(
             tokio::select! {
                 biased;
                 Some(partial) = news.recv() => { tell(secrets.mask_result(partial)); }
-                joined = &mut work => break joined.unwrap_or_else(|error| broke(&name, error)),
+                joined = &mut work => break joined.unwrap_or_else(|error| panic_result(&name, error)),
             }
         };
         let Some(params) = params else { return result };
@@ -292,20 +292,24 @@ fn launch(
 }
 
 /// Executes a call without emitting or storing anything. An error if the call has no valid id.
-pub(super) async fn unseen(scope: &mut RunScope, toolbox: &Toolbox, call: &ToolCall) -> Result<Answered, RunError> {
-    let prepared = prepare(toolbox, call).ok_or_else(|| RunError::Limit("a call has no valid id".to_owned()))?;
+pub(super) async fn hidden_call(
+    scope: &mut RunScope,
+    toolbox: &Toolbox,
+    call: &ToolCall,
+) -> Result<Answered, RunError> {
+    let prepared = prepare(toolbox, call).ok_or_else(|| RunError::Limit("a tool call has no valid id".to_owned()))?;
     let id = prepared.call.clone();
     let mut batch = [(0, prepared)];
-    consult(scope, &mut batch).await?;
+    run_before_hooks(scope, &mut batch).await?;
     let [(_, prepared)] = batch;
-    let result = launch(scope, prepared, |_| true).await;
-    Ok(answered(scope, (&id, &call.name), result))
+    let result = spawn_tool(scope, prepared, |_| true).await;
+    Ok(result_entry(scope, (&id, &call.name), result))
 }
 
 /// Builds the result for the model, with masked secrets and within the size limit.
-fn answered(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult) -> Answered {
+fn result_entry(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult) -> Answered {
     let window = scope.failover.candidate().model.spec().context_window;
-    let result = cap(scope.profile.secrets.mask_result(result), room(window));
+    let result = truncate_result(scope.profile.secrets.mask_result(result), max_chars(window));
     Answered {
         tool_call_id: call.to_string(),
         tool_name: name.to_owned(),
@@ -317,7 +321,7 @@ fn answered(scope: &RunScope, (call, name): (&CallId, &str), result: ToolResult)
     }
 }
 
-fn broke(name: &str, error: tokio::task::JoinError) -> ToolResult {
+fn panic_result(name: &str, error: tokio::task::JoinError) -> ToolResult {
     let why = panic_text(error);
     tracing::error!(tool = name, why, "tool panicked");
     ToolResult::error(format!("{name} failed because of a bug in it: {why}"))
@@ -325,7 +329,7 @@ fn broke(name: &str, error: tokio::task::JoinError) -> ToolResult {
 }
 
 /// Results as they arrive, and the number of leading calls whose results are in the transcript.
-struct Board {
+struct ResultTable {
     results: Vec<Option<Arc<Answered>>>,
     recorded: usize,
     /// Calls that may be executed again.
@@ -334,13 +338,13 @@ struct Board {
     refused: HashSet<usize>,
 }
 
-impl Board {
+impl ResultTable {
     fn new(calls: usize) -> Self {
         Self { results: vec![None; calls], recorded: 0, repeatable: HashSet::new(), refused: HashSet::new() }
     }
 
     /// Restores results after a restart: those in the transcript count as recorded, and other known results are reused.
-    fn take_up(&mut self, scope: &mut RunScope, waiting: &mut VecDeque<(usize, Prepared)>) {
+    fn restore(&mut self, scope: &mut RunScope, waiting: &mut VecDeque<(usize, PreparedCall)>) {
         let results = scope.history.iter().rev().map_while(|message| match &**message {
             Message::ToolResult(result) => Some(Arc::new(result.clone())),
             Message::User(_) | Message::Assistant(_) | Message::Other(_) => None,
@@ -352,13 +356,13 @@ impl Board {
             self.results[place] = Some(result);
         }
         waiting.drain(..self.recorded);
-        for answer in std::mem::take(&mut scope.answers) {
+        for answer in std::mem::take(&mut scope.known_results) {
             if let Some((_, call)) = waiting.iter_mut().find(|(_, call)| call.call.as_str() == answer.tool_call_id) {
                 let Answered { content, details, is_error, .. } = answer;
                 call.tool = Err(ToolResult { content, details, is_error });
             }
         }
-        let is_repeatable = |call: &Prepared| matches!(&call.tool, Ok(tool) if tool.class() != ToolClass::Effect);
+        let is_repeatable = |call: &PreparedCall| matches!(&call.tool, Ok(tool) if tool.class() != ToolClass::Effect);
         self.repeatable = waiting.iter().filter(|(_, call)| is_repeatable(call)).map(|(place, _)| *place).collect();
     }
 
@@ -374,9 +378,9 @@ impl Board {
         if scope.hub.stopping.is_cancelled() && self.repeatable.contains(&place) {
             return;
         }
-        let shown = Arc::new(answered(scope, (call, name), result));
+        let shown = Arc::new(result_entry(scope, (call, name), result));
         let is_synthetic = self.refused.contains(&place);
-        let answered = hooks::persist(&scope.hooks, &scope.place, shown.clone(), is_synthetic).await;
+        let answered = hooks::persist(&scope.hooks, &scope.hook_context, shown.clone(), is_synthetic).await;
         let shown = (!Arc::ptr_eq(&shown, &answered)).then_some(shown);
         let done = Rec::ToolDone { run: scope.tape.run().clone(), result: Box::new((*answered).clone()) };
         let mut records = vec![done];
@@ -384,7 +388,7 @@ impl Board {
         // Entries keep the order of the calls: this result, and later ones that waited for it.
         while let Some(Some(next)) = self.results.get(self.recorded) {
             let message = Message::ToolResult((**next).clone());
-            let (id, line) = scope.line(message.clone());
+            let (id, line) = scope.entry(message.clone());
             records.push(line);
             scope.history.push(id, Arc::new(message));
             self.recorded += 1;
@@ -400,12 +404,12 @@ mod tests {
     #[test]
     fn l10_a_call_whose_secret_is_lost_is_not_made_again() {
         let (stored, real) = (json!({"content": "key=[secret]"}), json!({"content": "key=sk-canary-12345678"}));
-        let known = Concealed { stored: stored.clone(), real: real.clone() };
-        assert_eq!(real_arguments(&stored, Some(&known), Made::Never), Ok(Some(&real)));
-        assert_eq!(real_arguments(&stored, None, Made::Perhaps), Err(ToolResult::error(MASKED)));
+        let known = MaskedArguments { stored: stored.clone(), real: real.clone() };
+        assert_eq!(real_arguments(&stored, Some(&known), Resumed::Never), Ok(Some(&real)));
+        assert_eq!(real_arguments(&stored, None, Resumed::Perhaps), Err(ToolResult::error(MASKED_RESULT)));
         // A model may write the mask itself, and a hook may have changed the arguments.
-        assert_eq!(real_arguments(&stored, None, Made::Never), Ok(None));
-        assert_eq!(real_arguments(&json!({"content": "other"}), Some(&known), Made::Never), Ok(None));
-        assert_eq!(real_arguments(&json!({"path": "a"}), None, Made::Perhaps), Ok(None));
+        assert_eq!(real_arguments(&stored, None, Resumed::Never), Ok(None));
+        assert_eq!(real_arguments(&json!({"content": "other"}), Some(&known), Resumed::Never), Ok(None));
+        assert_eq!(real_arguments(&json!({"path": "a"}), None, Resumed::Perhaps), Ok(None));
     }
 }

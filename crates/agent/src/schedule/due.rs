@@ -10,25 +10,25 @@ use croner::{
 };
 use jiff::{Timestamp, Zoned, civil, tz::TimeZone};
 
-use super::job::{At, Job, When};
+use super::job::{AtSchedule, CronJob, JobSchedule};
 
 /// How late a recurring slot may run.
-const LATE_MS: u64 = 60_000;
+const MAX_LATE_MS: u64 = 60_000;
 /// How late a one-time slot may run.
-const LATE_ONCE_MS: u64 = 3_600_000;
+const MAX_LATE_ONCE_MS: u64 = 3_600_000;
 /// Minimum interval between two slots.
-pub const LEAST_MS: u64 = 1_000;
+pub const MIN_INTERVAL_MS: u64 = 1_000;
 /// Maximum number of missed slots of a cron expression that are counted one by one.
-const COUNTED: u64 = 100_000;
+const MAX_COUNTED: u64 = 100_000;
 /// How far the clock may be behind the settled time before it is considered to be set back. Within that time, repeated
 /// slots count as already ended.
-const SET_BACK_MS: u64 = 24 * 3_600_000;
+const MAX_CLOCK_SKEW_MS: u64 = 24 * 3_600_000;
 
 /// What to do about a job now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Due {
+pub struct DueSlots {
     /// Slots that were missed.
-    pub missed: Option<Missed>,
+    pub missed: Option<MissedSlots>,
     /// The slot to run now.
     pub run: Option<u64>,
     /// The next slot.
@@ -39,7 +39,7 @@ pub struct Due {
 
 /// Missed slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Missed {
+pub struct MissedSlots {
     /// The oldest.
     pub first: u64,
     /// The newest.
@@ -68,51 +68,51 @@ pub enum Error {
 }
 
 /// Returns what to do about a job now. `zone` is the machine's time zone, for expressions without one.
-pub fn due(job: &Job, zone: &TimeZone, now: u64) -> Result<Due, Error> {
-    let slots = Slots::of(job, zone)?;
+pub fn due(job: &CronJob, zone: &TimeZone, now: u64) -> Result<DueSlots, Error> {
+    let slots = SlotSeries::of(job, zone)?;
     let settled = settled(job, now);
     let Some(passed) = slots.between(settled, now) else {
         let settled = job.state.settled_at_ms.map(|_| settled);
-        return Ok(Due { next: slots.after(settled.unwrap_or(0).max(now)), settled, ..Due::default() });
+        return Ok(DueSlots { next: slots.after(settled.unwrap_or(0).max(now)), settled, ..DueSlots::default() });
     };
-    let tolerance = if matches!(slots, Slots::Once(_)) { LATE_ONCE_MS } else { LATE_MS };
+    let tolerance = if matches!(slots, SlotSeries::Once(_)) { MAX_LATE_ONCE_MS } else { MAX_LATE_MS };
     let is_in_time = now - passed.last <= tolerance;
     let missed = if is_in_time {
-        passed.before_last.map(|last| Missed { last, count: passed.count - 1, ..passed.missed() })
+        passed.before_last.map(|last| MissedSlots { last, count: passed.count - 1, ..passed.missed() })
     } else {
         Some(passed.missed())
     };
-    Ok(Due { missed, run: is_in_time.then_some(passed.last), next: slots.after(now), settled: Some(passed.last) })
+    Ok(DueSlots { missed, run: is_in_time.then_some(passed.last), next: slots.after(now), settled: Some(passed.last) })
 }
 
 /// Returns the first slot after a moment.
-pub fn next(job: &Job, zone: &TimeZone, after: u64) -> Result<Option<u64>, Error> {
-    Ok(Slots::of(job, zone)?.after(after))
+pub fn next(job: &CronJob, zone: &TimeZone, after: u64) -> Result<Option<u64>, Error> {
+    Ok(SlotSeries::of(job, zone)?.after(after))
 }
 
 /// Returns the time up to which all slots have ended. A file of OpenClaw has only the next planned or the last run.
-fn settled(job: &Job, now: u64) -> u64 {
+fn settled(job: &CronJob, now: u64) -> u64 {
     let state = &job.state;
     let planned = state.next_run_at_ms.map(|next| next.saturating_sub(1));
     let settled = match (&job.schedule, state.settled_at_ms) {
         (_, Some(settled)) => settled,
-        (When::At(_), None) => state.last_run_at_ms.unwrap_or(0),
-        (When::Every(_) | When::Cron(_) | When::Other(_), None) => {
+        (JobSchedule::At(_), None) => state.last_run_at_ms.unwrap_or(0),
+        (JobSchedule::Every(_) | JobSchedule::Cron(_) | JobSchedule::Other(_), None) => {
             planned.or(state.last_run_at_ms).unwrap_or(job.created_at_ms)
         }
     };
-    if settled > now.saturating_add(SET_BACK_MS) { now } else { settled }
+    if settled > now.saturating_add(MAX_CLOCK_SKEW_MS) { now } else { settled }
 }
 
 /// Slots of a schedule.
-enum Slots {
+enum SlotSeries {
     Once(u64),
     Every { anchor: u64, every: u64 },
     Pattern(Box<Pattern>, TimeZone),
 }
 
 /// Slots in a time range.
-struct Passed {
+struct SlotRange {
     first: u64,
     before_last: Option<u64>,
     last: u64,
@@ -120,21 +120,21 @@ struct Passed {
     is_at_least: bool,
 }
 
-impl Passed {
-    fn missed(&self) -> Missed {
-        Missed { first: self.first, last: self.last, count: self.count, is_at_least: self.is_at_least }
+impl SlotRange {
+    fn missed(&self) -> MissedSlots {
+        MissedSlots { first: self.first, last: self.last, count: self.count, is_at_least: self.is_at_least }
     }
 }
 
-impl Slots {
-    fn of(job: &Job, zone: &TimeZone) -> Result<Self, Error> {
+impl SlotSeries {
+    fn of(job: &CronJob, zone: &TimeZone) -> Result<Self, Error> {
         match &job.schedule {
-            When::At(at) => moment(at).map(Self::Once),
-            When::Every(every) => Ok(Self::Every {
+            JobSchedule::At(at) => moment(at).map(Self::Once),
+            JobSchedule::Every(every) => Ok(Self::Every {
                 anchor: every.anchor_ms.unwrap_or(job.created_at_ms),
-                every: every.every_ms.max(LEAST_MS),
+                every: every.every_ms.max(MIN_INTERVAL_MS),
             }),
-            When::Cron(cron) => {
+            JobSchedule::Cron(cron) => {
                 let zone = match cron.tz.as_deref().map(str::trim).filter(|tz| !tz.is_empty()) {
                     Some(tz) => TimeZone::get(tz).map_err(|_unknown| Error::Zone(tz.to_owned()))?,
                     None => zone.clone(),
@@ -145,7 +145,7 @@ impl Slots {
                     .map_err(|why| Error::Expression(cron.expr.clone(), why.to_string().to_lowercase()))?;
                 Ok(Self::Pattern(Box::new(pattern), zone))
             }
-            When::Other(_) => Err(Error::Kind),
+            JobSchedule::Other(_) => Err(Error::Kind),
         }
     }
 
@@ -168,20 +168,20 @@ impl Slots {
     }
 
     /// Returns the slots in the range `(after, until]`.
-    fn between(&self, after: u64, until: u64) -> Option<Passed> {
+    fn between(&self, after: u64, until: u64) -> Option<SlotRange> {
         let first = self.after(after).filter(|first| *first <= until)?;
         match self {
-            Self::Once(_) => Some(Passed { first, before_last: None, last: first, count: 1, is_at_least: false }),
+            Self::Once(_) => Some(SlotRange { first, before_last: None, last: first, count: 1, is_at_least: false }),
             Self::Every { every, .. } => {
                 let more = (until - first) / every;
                 let last = first + more * every;
                 let before_last = (more > 0).then(|| last - every);
-                Some(Passed { first, before_last, last, count: more + 1, is_at_least: false })
+                Some(SlotRange { first, before_last, last, count: more + 1, is_at_least: false })
             }
             Self::Pattern(pattern, zone) => {
-                let mut passed = Passed { first, before_last: None, last: first, count: 1, is_at_least: false };
+                let mut passed = SlotRange { first, before_last: None, last: first, count: 1, is_at_least: false };
                 while let Some(slot) = self.after(passed.last).filter(|slot| *slot <= until) {
-                    if passed.count == COUNTED {
+                    if passed.count == MAX_COUNTED {
                         passed.is_at_least = true;
                         let back = |from: u64, inclusive| {
                             ms(&pattern.find_previous_occurrence(&zoned(from, zone)?, inclusive).ok()?)
@@ -210,7 +210,7 @@ fn ms(at: &Zoned) -> Option<u64> {
 }
 
 /// Parses a moment: a time with a zone, one without (UTC), a date, or milliseconds.
-fn moment(at: &At) -> Result<u64, Error> {
+fn moment(at: &AtSchedule) -> Result<u64, Error> {
     let text = match (&at.at, at.at_ms) {
         (Some(text), _) => text.trim(),
         (None, Some(ms)) => return Ok(ms),

@@ -5,8 +5,8 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{
-    due::{self, LEAST_MS},
-    job::{Job, Payload, State, When},
+    due::{self, MIN_INTERVAL_MS},
+    job::{CronJob, JobPayload, JobSchedule, JobState},
 };
 use crate::profile::Agents;
 
@@ -15,15 +15,15 @@ const PAST_MS: u64 = 60_000;
 
 /// What a job is validated against.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct House<'a> {
+pub(super) struct JobContext<'a> {
     pub(super) agents: &'a Agents,
     pub(super) zone: &'a TimeZone,
     pub(super) now: u64,
 }
 
 /// Creates a job from a client's fields, or returns what is wrong with them.
-pub(super) fn make(mut fields: Extra, id: &str, house: House<'_>) -> Result<Job, String> {
-    fields.retain(|name, value| !value.is_null() && !is_ours(name));
+pub(super) fn make(mut fields: Extra, id: &str, house: JobContext<'_>) -> Result<CronJob, String> {
+    fields.retain(|name, value| !value.is_null() && !is_internal_field(name));
     let kind = |fields: &Extra, name: &str| fields.get(name).map(|value| value["kind"].clone());
     let target = if kind(&fields, "payload") == Some(json!("systemEvent")) { "main" } else { "isolated" };
     if kind(&fields, "schedule") == Some(json!("at")) && !fields.contains_key("deleteAfterRun") {
@@ -40,12 +40,12 @@ pub(super) fn make(mut fields: Extra, id: &str, house: House<'_>) -> Result<Job,
 
 /// Applies a client's patch to a job, or returns what is wrong with it. Slots that passed while it was disabled are not
 /// missed.
-pub(super) fn change(job: &Job, patch: Extra, house: House<'_>) -> Result<Job, String> {
-    let Value::Object(mut fields) = json!(job) else { return Err("the job cannot be written".to_owned()) };
+pub(super) fn change(job: &CronJob, patch: Extra, house: JobContext<'_>) -> Result<CronJob, String> {
+    let Value::Object(mut fields) = json!(job) else { return Err("the job cannot be serialized".to_owned()) };
     for (name, value) in patch {
         let is_merged = matches!(name.as_str(), "payload" | "delivery");
         match (fields.get_mut(&name), value) {
-            _ if is_ours(&name) => {}
+            _ if is_internal_field(&name) => {}
             (_, Value::Null) => drop(fields.shift_remove(&name)),
             (Some(Value::Object(old)), Value::Object(new)) if is_merged && is_same_kind(old, &new) => merge(old, new),
             (_, value) => drop(fields.insert(name, value)),
@@ -56,16 +56,16 @@ pub(super) fn change(job: &Job, patch: Extra, house: House<'_>) -> Result<Job, S
     let begins_anew = changed.schedule != job.schedule || (changed.enabled && !job.enabled);
     let mut changed = check(changed, house, Some(job))?;
     if begins_anew {
-        changed.state.settled_at_ms = (!matches!(changed.schedule, When::At(_))).then_some(house.now);
+        changed.state.settled_at_ms = (!matches!(changed.schedule, JobSchedule::At(_))).then_some(house.now);
         changed.state.last_run_at_ms =
-            changed.state.last_run_at_ms.filter(|_| !matches!(changed.schedule, When::At(_)));
+            changed.state.last_run_at_ms.filter(|_| !matches!(changed.schedule, JobSchedule::At(_)));
         changed.state.next_run_at_ms = None;
     }
     Ok(changed)
 }
 
 /// Fields of a job that only the scheduler sets.
-fn is_ours(name: &str) -> bool {
+fn is_internal_field(name: &str) -> bool {
     matches!(name, "id" | "state" | "createdAtMs" | "updatedAtMs")
 }
 
@@ -84,11 +84,11 @@ fn merge(old: &mut Extra, new: Extra) {
     }
 }
 
-fn read(fields: Extra) -> Result<Job, String> {
+fn read(fields: Extra) -> Result<CronJob, String> {
     serde_json::from_value(Value::Object(fields)).map_err(|why| why.to_string().replace('`', "\""))
 }
 
-fn check(mut job: Job, house: House<'_>, before: Option<&Job>) -> Result<Job, String> {
+fn check(mut job: CronJob, house: JobContext<'_>, before: Option<&CronJob>) -> Result<CronJob, String> {
     job.name = job.name.trim().to_owned();
     if job.name.is_empty() {
         return Err("name must not be blank".to_owned());
@@ -97,14 +97,14 @@ fn check(mut job: Job, house: House<'_>, before: Option<&Job>) -> Result<Job, St
         return Err(why);
     }
     let words = match &job.payload {
-        Payload::SystemEvent(event) => ("payload.text", event.text.as_str()),
-        Payload::AgentTurn(turn) => ("payload.message", turn.message.as_str()),
-        Payload::Other(_) => ("payload", ""),
+        JobPayload::SystemEvent(event) => ("payload.text", event.text.as_str()),
+        JobPayload::AgentTurn(turn) => ("payload.message", turn.message.as_str()),
+        JobPayload::Other(_) => ("payload", ""),
     };
     if words.1.trim().is_empty() {
         return Err(format!("{} must not be blank", words.0));
     }
-    if let Payload::AgentTurn(turn) = &job.payload
+    if let JobPayload::AgentTurn(turn) = &job.payload
         && let Some(level) = turn.thinking.as_deref().filter(|level| crate::intake::thinking(level).is_none())
     {
         return Err(format!(
@@ -122,22 +122,24 @@ fn check(mut job: Job, house: House<'_>, before: Option<&Job>) -> Result<Job, St
         check_schedule(&job, house)?;
     }
     if before.is_none() {
-        job.state = State::default();
+        job.state = JobState::default();
     }
     Ok(job)
 }
 
 /// Checks that a schedule has at least one more slot.
-fn check_schedule(job: &Job, house: House<'_>) -> Result<(), String> {
-    if let When::Every(every) = &job.schedule
-        && every.every_ms < LEAST_MS
+fn check_schedule(job: &CronJob, house: JobContext<'_>) -> Result<(), String> {
+    if let JobSchedule::Every(every) = &job.schedule
+        && every.every_ms < MIN_INTERVAL_MS
     {
-        return Err(format!("schedule.everyMs must be at least {LEAST_MS}"));
+        return Err(format!("schedule.everyMs must be at least {MIN_INTERVAL_MS}"));
     }
     let next = due::next(job, house.zone, house.now.saturating_sub(PAST_MS)).map_err(|why| why.to_string())?;
     match (next, &job.schedule) {
         (Some(_), _) => Ok(()),
-        (None, When::At(_)) => Err("schedule.at is in the past".to_owned()),
-        (None, When::Every(_) | When::Cron(_) | When::Other(_)) => Err("the schedule never comes".to_owned()),
+        (None, JobSchedule::At(_)) => Err("schedule.at is in the past".to_owned()),
+        (None, JobSchedule::Every(_) | JobSchedule::Cron(_) | JobSchedule::Other(_)) => {
+            Err("the schedule has no future run time".to_owned())
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// A job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Job {
+pub struct CronJob {
     /// Permanent id.
     pub id: String,
     /// Agent; `None` for the default one.
@@ -31,20 +31,20 @@ pub struct Job {
     #[serde(default)]
     pub updated_at_ms: u64,
     /// Schedule.
-    pub schedule: When,
+    pub schedule: JobSchedule,
     /// Session it runs in.
-    pub session_target: Target,
+    pub session_target: JobTarget,
     /// When the main session is woken.
     #[serde(default)]
-    pub wake_mode: Wake,
+    pub wake_mode: WakeMode,
     /// What it does.
-    pub payload: Payload,
+    pub payload: JobPayload,
     /// Destination of its answer, as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Value>,
     /// Progress.
     #[serde(default)]
-    pub state: State,
+    pub state: JobState,
     /// Fields of other versions.
     #[serde(flatten)]
     pub extra: Extra,
@@ -57,13 +57,13 @@ fn yes() -> bool {
 /// Schedule of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum When {
+pub enum JobSchedule {
     /// Once.
-    At(At),
+    At(AtSchedule),
     /// At a fixed interval.
-    Every(Every),
+    Every(EverySchedule),
     /// By a cron expression.
-    Cron(Cron),
+    Cron(CronSchedule),
     /// A kind of another version.
     #[serde(untagged)]
     Other(Extra),
@@ -72,7 +72,7 @@ pub enum When {
 /// A moment. Older files have it in milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct At {
+pub struct AtSchedule {
     /// ISO 8601 time; UTC if it has no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
@@ -87,7 +87,7 @@ pub struct At {
 /// A fixed interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Every {
+pub struct EverySchedule {
     /// Interval in milliseconds.
     pub every_ms: u64,
     /// Start of the first interval; `None` for the creation of the job.
@@ -101,7 +101,7 @@ pub struct Every {
 /// A cron expression.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cron {
+pub struct CronSchedule {
     /// Five fields, or six with seconds first.
     pub expr: String,
     /// Time zone, such as `Europe/Berlin`; `None` for the machine's.
@@ -115,7 +115,7 @@ pub struct Cron {
 /// Session that a job runs in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Target {
+pub enum JobTarget {
     /// The agent's main session.
     Main,
     /// A session of its own, with a new transcript each time.
@@ -128,7 +128,7 @@ pub enum Target {
 /// When the main session is woken.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wake {
+pub enum WakeMode {
     /// At once.
     #[default]
     Now,
@@ -142,7 +142,7 @@ pub enum Wake {
 /// What a job does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
-pub enum Payload {
+pub enum JobPayload {
     /// Sends an event to the main session.
     SystemEvent(SystemEvent),
     /// Runs a turn of the agent.
@@ -182,7 +182,7 @@ pub struct AgentTurn {
 /// Progress of a job. A slot is the moment that a run was planned for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct State {
+pub struct JobState {
     /// The next slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_run_at_ms: Option<u64>,
@@ -221,7 +221,7 @@ pub struct State {
     pub extra: Extra,
 }
 
-impl Job {
+impl CronJob {
     /// Returns the agent.
     pub fn agent(&self, default: &AgentId) -> AgentId {
         self.agent_id.as_deref().map_or_else(|| default.clone(), AgentId::normalize)
@@ -239,11 +239,11 @@ impl Job {
 
     /// Returns why this version cannot run it, if so.
     pub fn unsupported(&self) -> Option<String> {
-        if let When::Other(fields) = &self.schedule {
+        if let JobSchedule::Other(fields) = &self.schedule {
             return Some(match kind(fields) {
                 "every" => "schedule.everyMs is missing or not a whole number of milliseconds".to_owned(),
-                "cron" => "schedule.expr is missing or not a text".to_owned(),
-                "at" => "schedule.at is not a text; write it as 2026-11-15T08:30:00Z".to_owned(),
+                "cron" => "schedule.expr is missing or not a string".to_owned(),
+                "at" => "schedule.at is not a string; write it as 2026-11-15T08:30:00Z".to_owned(),
                 other => format!("schedule.kind \"{other}\" is not supported; use at, every or cron"),
             });
         }
@@ -257,24 +257,24 @@ impl Job {
             return Some("delivery.mode \"webhook\" is not supported; use announce, or none".to_owned());
         }
         match (&self.session_target, &self.payload) {
-            (Target::Other(target), _) => {
+            (JobTarget::Other(target), _) => {
                 Some(format!("sessionTarget \"{target}\" is not supported; use main or isolated"))
             }
-            (_, Payload::Other(fields)) => Some(match kind(fields) {
-                "systemEvent" => "payload.text is missing or not a text".to_owned(),
+            (_, JobPayload::Other(fields)) => Some(match kind(fields) {
+                "systemEvent" => "payload.text is missing or not a string".to_owned(),
                 "agentTurn" => {
-                    "payload.message is missing or not a text, or another field has the wrong type".to_owned()
+                    "payload.message is missing or not a string, or another field has the wrong type".to_owned()
                 }
                 other => format!("payload.kind \"{other}\" is not supported; use systemEvent or agentTurn"),
             }),
-            (Target::Main, Payload::AgentTurn(_)) => Some(
+            (JobTarget::Main, JobPayload::AgentTurn(_)) => Some(
                 "a job of the main session needs payload.kind \"systemEvent\"; use it, or sessionTarget \"isolated\""
                     .to_owned(),
             ),
-            (Target::Isolated, Payload::SystemEvent(_)) => {
+            (JobTarget::Isolated, JobPayload::SystemEvent(_)) => {
                 Some("an isolated job needs payload.kind \"agentTurn\"; use it, or sessionTarget \"main\"".to_owned())
             }
-            (Target::Main, Payload::SystemEvent(_)) | (Target::Isolated, Payload::AgentTurn(_)) => None,
+            (JobTarget::Main, JobPayload::SystemEvent(_)) | (JobTarget::Isolated, JobPayload::AgentTurn(_)) => None,
         }
     }
 }
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn round_trip(job: &Value) -> Value {
-        json!(serde_json::from_value::<Job>(job.clone()).unwrap())
+        json!(serde_json::from_value::<CronJob>(job.clone()).unwrap())
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
     fn what_cannot_be_run_is_said_with_the_way_out() {
         let why = |schedule: Value, target: &str, payload: Value| {
             let job = json!({"id": "j", "schedule": schedule, "sessionTarget": target, "payload": payload});
-            serde_json::from_value::<Job>(job).unwrap().unsupported()
+            serde_json::from_value::<CronJob>(job).unwrap().unsupported()
         };
         let (every, event) = (json!({"kind": "every", "everyMs": 5}), json!({"kind": "systemEvent", "text": "x"}));
         let turn = json!({"kind": "agentTurn", "message": "x"});
@@ -356,7 +356,7 @@ mod tests {
             "id": "j", "schedule": {"kind": "every", "everyMs": 5}, "sessionTarget": "isolated", "payload": turn,
             "delivery": {"mode": "webhook", "to": "https://a.example"},
         });
-        let why = serde_json::from_value::<Job>(calls).unwrap().unsupported();
+        let why = serde_json::from_value::<CronJob>(calls).unwrap().unsupported();
         assert_eq!(why.as_deref(), Some("delivery.mode \"webhook\" is not supported; use announce, or none"));
     }
 }

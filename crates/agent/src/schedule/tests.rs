@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
-use homard_model::{Event, EventStream, Model, Request, Spec, roster::Roster, stream::Done};
+use homard_model::{EventStream, Model, ModelEvent, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd};
 use homard_proto::{
     Route, SessionKey,
     message::{Message, StopReason, Usage},
@@ -20,13 +20,13 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::{
-    heartbeat::{Hours, Reader},
-    shelf::MemoryShelf,
+    heartbeat::{HeartbeatFile, Hours},
+    store::MemoryJobStore,
     *,
 };
 use crate::{
     Agents, Ambient, Profile, Slots,
-    courier::{Courier, CourierError, Manner, Outgoing, Receipt, Recipient},
+    channel_sender::{ChannelSender, ChannelTraits, OutgoingAction, Receipt, Recipient, SendError},
 };
 
 /// 2026-11-15T00:00:00Z.
@@ -36,16 +36,16 @@ const HOUR: u64 = 3_600_000;
 /// A model that gives the same answer each time its gate permits, and records its requests.
 #[derive(Debug)]
 struct Parrot {
-    spec: Spec,
+    spec: ModelSpec,
     says: Mutex<String>,
     gate: Semaphore,
     asked: Mutex<Vec<String>>,
 }
 
-struct Perched(Arc<Parrot>);
+struct ParrotModel(Arc<Parrot>);
 
-impl Model for Perched {
-    fn spec(&self) -> &Spec {
+impl Model for ParrotModel {
+    fn spec(&self) -> &ModelSpec {
         &self.0.spec
     }
 
@@ -59,27 +59,33 @@ impl Model for Perched {
         let said = stream::once(async move {
             parrot.gate.acquire().await.unwrap().forget();
             let said = parrot.says.lock().unwrap().clone();
-            Event::Text(said)
+            ModelEvent::Text(said)
         });
-        said.chain(stream::iter([Event::Done(Done { stop: StopReason::Stop, usage: Usage::default() })])).boxed()
+        said.chain(stream::iter([ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() })]))
+            .boxed()
     }
 }
 
 /// A hub with one agent, a job store, and the schedule over both.
-struct World {
+struct ScheduleFixture {
     hub: Hub,
     parrot: Arc<Parrot>,
-    shelf: Arc<dyn Shelf>,
+    shelf: Arc<dyn JobStore>,
     schedule: Schedule,
-    tasks: Tasks,
+    tasks: ScheduleTasks,
     stop: CancellationToken,
 }
 
 fn hub(words: &str, permits: usize) -> (Hub, Arc<Parrot>) {
-    let spec = Spec { provider: "test".to_owned(), model: "parrot".to_owned(), idle: Duration::MAX, ..Spec::default() };
+    let spec = ModelSpec {
+        provider: "test".to_owned(),
+        model: "parrot".to_owned(),
+        idle_timeout: Duration::MAX,
+        ..ModelSpec::default()
+    };
     let (says, gate) = (Mutex::new(words.to_owned()), Semaphore::new(permits));
     let parrot = Arc::new(Parrot { spec, says, gate, asked: Mutex::default() });
-    let roster = Roster::alone(Arc::new(Perched(parrot.clone())));
+    let roster = Candidates::single(Arc::new(ParrotModel(parrot.clone())));
     let timeout = Some(Duration::from_secs(20 * 3600));
     let profile = Profile { timeout, ..Profile::new(AgentId::main(), roster) };
     let store = (Arc::new(MemoryStore::default()) as Arc<dyn homard_store::Store>, Fence::default());
@@ -88,21 +94,21 @@ fn hub(words: &str, permits: usize) -> (Hub, Arc<Parrot>) {
 }
 
 /// No automatic heartbeats, and no file.
-fn calm() -> Settings {
-    settings(Pulse { every: Duration::from_secs(1_000_000), ..Pulse::of(AgentId::main()) }, None)
+fn calm() -> ScheduleSettings {
+    settings(HeartbeatConfig { every: Duration::from_secs(1_000_000), ..HeartbeatConfig::of(AgentId::main()) }, None)
 }
 
-fn settings(pulse: Pulse, file: Option<&'static str>) -> Settings {
-    let file = Reader::new(move |_| file.map(str::to_owned));
-    Settings { is_enabled: true, zone: TimeZone::UTC, pulses: vec![pulse], file }
+fn settings(pulse: HeartbeatConfig, file: Option<&'static str>) -> ScheduleSettings {
+    let file = HeartbeatFile::new(move |_| file.map(str::to_owned));
+    ScheduleSettings { is_enabled: true, zone: TimeZone::UTC, heartbeats: vec![pulse], file }
 }
 
-impl World {
-    async fn new(jobs: Vec<Value>, settings: Settings) -> Self {
-        Self::over(hub("done", 1000), Arc::new(MemoryShelf::with(jobs)), settings).await
+impl ScheduleFixture {
+    async fn new(jobs: Vec<Value>, settings: ScheduleSettings) -> Self {
+        Self::over(hub("done", 1000), Arc::new(MemoryJobStore::with(jobs)), settings).await
     }
 
-    async fn over((hub, parrot): (Hub, Arc<Parrot>), shelf: Arc<dyn Shelf>, settings: Settings) -> Self {
+    async fn over((hub, parrot): (Hub, Arc<Parrot>), shelf: Arc<dyn JobStore>, settings: ScheduleSettings) -> Self {
         let stop = CancellationToken::new();
         let (schedule, tasks) = Schedule::start(&hub, shelf.clone(), settings, stop.clone()).await.unwrap();
         Self { hub, parrot, shelf, schedule, tasks, stop }
@@ -116,7 +122,7 @@ impl World {
     }
 
     async fn runs(&self, job: &str) -> Vec<Value> {
-        self.shelf.runs(job).await.unwrap()
+        self.shelf.history(job).await.unwrap()
     }
 
     fn asked(&self) -> Vec<String> {
@@ -124,7 +130,7 @@ impl World {
     }
 
     fn job(&self, id: &str) -> Value {
-        self.schedule.seen().jobs.iter().find(|job| job.id == id).map_or(Value::Null, |job| json!(job))
+        self.schedule.view().jobs.iter().find(|job| job.id == id).map_or(Value::Null, |job| json!(job))
     }
 }
 
@@ -167,8 +173,8 @@ fn told(lines: &[Value]) -> Vec<Value> {
 // Case 196.
 #[tokio::test(start_paused = true)]
 async fn an_isolated_job_runs_in_its_own_session_with_a_new_transcript_each_time() {
-    let world = World::new(vec![hourly("j1")], calm()).await;
-    let mut news = world.schedule.listen();
+    let world = ScheduleFixture::new(vec![hourly("j1")], calm()).await;
+    let mut news = world.schedule.subscribe();
     for _ in 0..2 {
         heard(&mut news, "cron", "finished").await;
     }
@@ -187,10 +193,10 @@ async fn an_isolated_job_runs_in_its_own_session_with_a_new_transcript_each_time
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_in_the_middle_of_a_slot_does_not_run_it_twice() {
-    let world = World::over(hub("done", 0), Arc::new(MemoryShelf::with(vec![hourly("j1")])), calm()).await;
-    heard(&mut world.schedule.listen(), "cron", "started").await;
+    let world = ScheduleFixture::over(hub("done", 0), Arc::new(MemoryJobStore::with(vec![hourly("j1")])), calm()).await;
+    heard(&mut world.schedule.subscribe(), "cron", "started").await;
     let world = world.restart().await;
-    let mut news = world.schedule.listen();
+    let mut news = world.schedule.subscribe();
     world.parrot.gate.add_permits(1);
     heard(&mut news, "cron", "finished").await;
     assert_eq!((told(&world.runs("j1").await), world.asked().len()), (vec![json!(["ran", "ok", HOUR])], 1));
@@ -200,20 +206,20 @@ async fn a_restart_in_the_middle_of_a_slot_does_not_run_it_twice() {
 async fn a_slot_that_ended_unseen_is_written_down_once() {
     let mut begun = hourly("j1");
     begun["state"] = json!({"settledAtMs": BIRTH, "runningAtMs": BIRTH, "runningSlotMs": BIRTH});
-    let world = World::new(vec![begun.clone()], calm()).await;
-    heard(&mut world.schedule.listen(), "cron", "finished").await;
+    let world = ScheduleFixture::new(vec![begun.clone()], calm()).await;
+    heard(&mut world.schedule.subscribe(), "cron", "finished").await;
     // As after a crash before the job was stored, and then before the run history was.
     world.shelf.save(vec![begun.clone()]).await.unwrap();
     let world = world.restart().await;
-    let mut news = world.schedule.listen();
+    let mut news = world.schedule.subscribe();
     heard(&mut news, "cron", "started").await;
     heard(&mut news, "cron", "finished").await;
     let lines = told(&world.runs("j1").await);
     assert_eq!((lines, world.asked().len()), (vec![json!(["ran", "ok", 0]), json!(["ran", "ok", HOUR])], 2));
     let (hub, parrot) = (world.hub.clone(), world.parrot.clone());
     begun["state"]["settledAtMs"] = json!(BIRTH + HOUR);
-    let fresh = World::over((hub, parrot), Arc::new(MemoryShelf::with(vec![begun])), calm()).await;
-    heard(&mut fresh.schedule.listen(), "cron", "finished").await;
+    let fresh = ScheduleFixture::over((hub, parrot), Arc::new(MemoryJobStore::with(vec![begun])), calm()).await;
+    heard(&mut fresh.schedule.subscribe(), "cron", "finished").await;
     assert_eq!((told(&fresh.runs("j1").await)[0].clone(), fresh.asked().len()), (json!(["ran", "ok", 0]), 2));
 }
 
@@ -224,12 +230,12 @@ async fn what_nobody_was_there_to_run_is_counted_and_told() {
     let mut once = isolated("j2", &json!({"kind": "at", "atMs": BIRTH - 2 * HOUR}));
     once["deleteAfterRun"] = json!(true);
     let late = isolated("j3", &json!({"kind": "at", "atMs": BIRTH - 600_000}));
-    let world = World::new(vec![old, once, late], calm()).await;
-    let mut news = world.schedule.listen();
+    let world = ScheduleFixture::new(vec![old, once, late], calm()).await;
+    let mut news = world.schedule.subscribe();
     while heard(&mut news, "cron", "finished").await["jobId"] != "j3" {}
     let line = world.runs("j1").await[0].clone();
     assert_eq!((&line["outcome"], &line["slots"]), (&json!("missed"), &json!(5)));
-    assert_eq!(line["error"], "missed 5: nobody was there to run it in time");
+    assert_eq!(line["error"], "missed 5: not started in time");
     assert_eq!(world.job("j1")["state"]["missedSlots"], 5);
     assert_eq!((&world.runs("j2").await[0]["outcome"], &world.job("j2")["enabled"]), (&json!("missed"), &json!(false)));
     assert_eq!((&world.runs("j3").await[0]["outcome"], &world.job("j3")["enabled"]), (&json!("ran"), &json!(false)));
@@ -237,10 +243,10 @@ async fn what_nobody_was_there_to_run_is_counted_and_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_is_skipped_while_the_one_before_is_at_work() {
-    let world = World::over(hub("done", 0), Arc::new(MemoryShelf::with(vec![hourly("j1")])), calm()).await;
-    let mut news = world.schedule.listen();
-    assert_eq!(heard(&mut news, "cron", "finished").await["error"], "skipped: the run before is still at work");
-    assert_eq!(world.schedule.run("j1", Mode::Force).await, Ok(Ran::AlreadyRunning));
+    let world = ScheduleFixture::over(hub("done", 0), Arc::new(MemoryJobStore::with(vec![hourly("j1")])), calm()).await;
+    let mut news = world.schedule.subscribe();
+    assert_eq!(heard(&mut news, "cron", "finished").await["error"], "skipped: the previous run is still active");
+    assert_eq!(world.schedule.run("j1", RunMode::Force).await, Ok(RunNowResult::AlreadyRunning));
     world.parrot.gate.add_permits(1);
     heard(&mut news, "cron", "finished").await;
     let expected = [json!(["skipped", "skipped", 2 * HOUR]), json!(["ran", "ok", HOUR])];
@@ -249,12 +255,12 @@ async fn a_slot_is_skipped_while_the_one_before_is_at_work() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_can_be_run_by_hand() {
-    let world = World::new(vec![hourly("j1"), event("j2", "next-heartbeat")], calm()).await;
-    assert_eq!(world.schedule.run("j1", Mode::Due).await, Ok(Ran::NotDue));
-    assert_eq!(world.schedule.run("j9", Mode::Force).await, Err(Error::Unknown("j9".to_owned())));
-    let mut news = world.schedule.listen();
+    let world = ScheduleFixture::new(vec![hourly("j1"), event("j2", "next-heartbeat")], calm()).await;
+    assert_eq!(world.schedule.run("j1", RunMode::Due).await, Ok(RunNowResult::NotDue));
+    assert_eq!(world.schedule.run("j9", RunMode::Force).await, Err(Error::Unknown("j9".to_owned())));
+    let mut news = world.schedule.subscribe();
     let run = homard_proto::RunId::parse(&format!("cron-j1-{BIRTH}")).unwrap();
-    assert_eq!(world.schedule.run("j1", Mode::Force).await, Ok(Ran::Begun(run)));
+    assert_eq!(world.schedule.run("j1", RunMode::Force).await, Ok(RunNowResult::Started(run)));
     heard(&mut news, "cron", "finished").await;
     assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", 0])]);
     assert_eq!(world.job("j1")["state"]["nextRunAtMs"], BIRTH + HOUR);
@@ -262,33 +268,33 @@ async fn a_job_can_be_run_by_hand() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_comes_once_goes_when_it_ran_well() {
-    let world = World::new(Vec::new(), calm()).await;
+    let world = ScheduleFixture::new(Vec::new(), calm()).await;
     let fields = json!({
         "name": "once", "schedule": {"kind": "at", "at": "2026-11-15T03:00:00Z"},
         "payload": {"kind": "agentTurn", "message": "x"},
     });
     let Value::Object(fields) = fields else { panic!() };
-    let mut news = world.schedule.listen();
+    let mut news = world.schedule.subscribe();
     let job = world.schedule.add(fields).await.unwrap();
     let made = (job.delete_after_run, job.session_target, job.state.next_run_at_ms);
-    assert_eq!(made, (Some(true), job::Target::Isolated, Some(BIRTH + 3 * HOUR)));
+    assert_eq!(made, (Some(true), job::JobTarget::Isolated, Some(BIRTH + 3 * HOUR)));
     heard(&mut news, "cron", "removed").await;
     assert_eq!(
-        (world.schedule.seen().jobs.len(), told(&world.runs(&job.id).await)),
+        (world.schedule.view().jobs.len(), told(&world.runs(&job.id).await)),
         (0, vec![json!(["ran", "ok", 3 * HOUR])])
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_of_the_main_session_is_told_there_and_wakes_it() {
-    let world = World::new(vec![event("j1", "now")], calm()).await;
-    let mut news = world.schedule.listen();
+    let world = ScheduleFixture::new(vec![event("j1", "now")], calm()).await;
+    let mut news = world.schedule.subscribe();
     let beat = heard(&mut news, "heartbeat", "").await;
     assert_eq!(
         (&beat["status"], &beat["reason"], &beat["preview"]),
         (&json!("skipped"), &json!("no-target"), &json!("done"))
     );
-    assert_eq!(world.schedule.heart().last().as_deref(), Some(&beat));
+    assert_eq!(world.schedule.heartbeats().last().as_deref(), Some(&beat));
     let asked = world.asked();
     assert!(asked[0].starts_with("[System event: water the plants]"), "{asked:?}");
     assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
@@ -299,9 +305,9 @@ async fn a_job_of_the_main_session_is_told_there_and_wakes_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_can_wait_for_the_next_heartbeat() {
-    let pulse = Pulse { every: Duration::from_secs(90 * 60), ..Pulse::of(AgentId::main()) };
-    let world = World::new(vec![event("j1", "next-heartbeat")], settings(pulse, Some("# Tasks"))).await;
-    let mut news = world.schedule.listen();
+    let pulse = HeartbeatConfig { every: Duration::from_secs(90 * 60), ..HeartbeatConfig::of(AgentId::main()) };
+    let world = ScheduleFixture::new(vec![event("j1", "next-heartbeat")], settings(pulse, Some("# Tasks"))).await;
+    let mut news = world.schedule.subscribe();
     let beat = heard(&mut news, "heartbeat", "").await;
     assert_eq!((&beat["reason"], beat["ts"].as_u64()), (&json!("no-target"), Some(BIRTH + 90 * 60_000)));
     assert!(world.asked()[0].contains("[System event: water the plants]"));
@@ -311,17 +317,17 @@ async fn an_event_can_wait_for_the_next_heartbeat() {
 #[tokio::test(start_paused = true)]
 async fn heartbeats_say_why_they_are_left_out() {
     let hours = Hours::parse("00:00", "02:45", TimeZone::UTC);
-    let pulse = Pulse { hours, ..Pulse::of(AgentId::main()) };
-    let world = World::new(Vec::new(), settings(pulse, Some("# Tasks\n- \n"))).await;
-    let mut news = world.schedule.listen();
+    let pulse = HeartbeatConfig { hours, ..HeartbeatConfig::of(AgentId::main()) };
+    let world = ScheduleFixture::new(Vec::new(), settings(pulse, Some("# Tasks\n- \n"))).await;
+    let mut news = world.schedule.subscribe();
     let beat = heard(&mut news, "heartbeat", "").await;
     let expected = json!({
         "ts": BIRTH + HOUR / 2, "status": "skipped", "reason": "empty-heartbeat-file", "agentId": "main",
     });
     assert_eq!(beat, expected);
-    world.schedule.heart().enable(false).await;
+    world.schedule.heartbeats().enable(false).await;
     assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "disabled");
-    world.schedule.heart().enable(true).await;
+    world.schedule.heartbeats().enable(true).await;
     for _ in 0..3 {
         assert_eq!(heard(&mut news, "heartbeat", "").await["reason"], "empty-heartbeat-file");
     }
@@ -332,8 +338,8 @@ async fn heartbeats_say_why_they_are_left_out() {
 // Case 192.
 #[tokio::test(start_paused = true)]
 async fn an_agent_without_a_file_is_asked() {
-    let world = World::new(Vec::new(), settings(Pulse::of(AgentId::main()), None)).await;
-    let mut news = world.schedule.listen();
+    let world = ScheduleFixture::new(Vec::new(), settings(HeartbeatConfig::of(AgentId::main()), None)).await;
+    let mut news = world.schedule.subscribe();
     let beat = heard(&mut news, "heartbeat", "").await;
     assert_eq!((&beat["status"], &beat["reason"]), (&json!("skipped"), &json!("no-target")));
     assert_eq!(world.asked().len(), 1);
@@ -342,8 +348,8 @@ async fn an_agent_without_a_file_is_asked() {
 // Case 193.
 #[tokio::test(start_paused = true)]
 async fn the_same_words_are_told_once_a_day() {
-    let world = World::new(Vec::new(), settings(Pulse::of(AgentId::main()), Some("- look"))).await;
-    let mut news = world.schedule.listen();
+    let world = ScheduleFixture::new(Vec::new(), settings(HeartbeatConfig::of(AgentId::main()), Some("- look"))).await;
+    let mut news = world.schedule.subscribe();
     let (mut told, mut left_out) = (Vec::new(), 0);
     while told.len() < 2 {
         let beat = heard(&mut news, "heartbeat", "").await;
@@ -358,21 +364,21 @@ async fn the_same_words_are_told_once_a_day() {
 
 /// A chat platform that accepts everything.
 #[derive(Debug, Default)]
-struct Chat(Mutex<Vec<String>>);
+struct RecordingChat(Mutex<Vec<String>>);
 
 #[async_trait]
-impl Courier for Chat {
-    fn manner(&self, channel: &str) -> Option<Manner> {
-        (channel == "telegram").then(Manner::default)
+impl ChannelSender for RecordingChat {
+    fn traits(&self, channel: &str) -> Option<ChannelTraits> {
+        (channel == "telegram").then(ChannelTraits::default)
     }
 
-    async fn deliver(&self, outgoing: Outgoing) -> Result<Receipt, CourierError> {
+    async fn deliver(&self, outgoing: OutgoingAction) -> Result<Receipt, SendError> {
         self.0.lock().unwrap().push(format!("{} {}", outgoing.to, outgoing.text));
         Ok(Receipt::default())
     }
 
-    fn recipient(&self, route: &Route) -> Result<Recipient, CourierError> {
-        Err(CourierError::NoChannel(format!("{route:?}")))
+    fn recipient(&self, route: &Route) -> Result<Recipient, SendError> {
+        Err(SendError::NoChannel(format!("{route:?}")))
     }
 }
 
@@ -389,18 +395,23 @@ async fn spoken_to(hub: &Hub, channel: &str, to: &str) {
 async fn a_finding_goes_to_the_chat_that_is_set_and_the_event_says_so() {
     let sent = |target: &'static str, to: Option<&'static str>| async move {
         let (hub, parrot) = hub("fire", 1000);
-        let chat = Arc::new(Chat::default());
-        hub.open_post(chat.clone());
+        let chat = Arc::new(RecordingChat::default());
+        hub.set_channel_sender(chat.clone());
         spoken_to(&hub, "telegram", "42").await;
-        let pulse = Pulse { target: target.into(), to: to.map(str::to_owned), ..Pulse::of(AgentId::main()) };
-        let world = World::over((hub, parrot), Arc::new(MemoryShelf::default()), settings(pulse, None)).await;
-        let mut news = world.schedule.listen();
+        let pulse = HeartbeatConfig {
+            target: target.into(),
+            to: to.map(str::to_owned),
+            ..HeartbeatConfig::of(AgentId::main())
+        };
+        let world =
+            ScheduleFixture::over((hub, parrot), Arc::new(MemoryJobStore::default()), settings(pulse, None)).await;
+        let mut news = world.schedule.subscribe();
         let mut beats = Vec::new();
         for _ in 0..2 {
             let beat = heard(&mut news, "heartbeat", "").await;
             beats.push(json!([beat["status"], beat["reason"], beat["channel"], beat["to"]]));
         }
-        world.hub.posted().await;
+        world.hub.wait_delivered().await;
         let heard = chat.0.lock().unwrap().clone();
         (beats, heard)
     };
@@ -418,16 +429,16 @@ async fn a_finding_goes_to_the_chat_that_is_set_and_the_event_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wake_waits_for_a_busy_session() {
-    let world = World::over(hub("HEARTBEAT_OK", 0), Arc::new(MemoryShelf::default()), calm()).await;
-    let ask = turn::Ask {
+    let world = ScheduleFixture::over(hub("HEARTBEAT_OK", 0), Arc::new(MemoryJobStore::default()), calm()).await;
+    let ask = run::ScheduledRun {
         run: world.hub.ambient().run_id(),
         key: AgentId::main().main_session(),
-        class: crate::Class::Main,
+        class: crate::RunClass::Main,
         text: "hello".to_owned(),
     };
     world.hub.submit(ask.inbound(BIRTH)).await.unwrap();
-    let mut news = world.schedule.listen();
-    world.schedule.wake(None, ("the post came", Authority::Full), &job::Wake::Now).await.unwrap();
+    let mut news = world.schedule.subscribe();
+    world.schedule.wake(None, ("the post came", Authority::Full), &job::WakeMode::Now).await.unwrap();
     tokio::time::advance(Duration::from_secs(5)).await;
     world.parrot.gate.add_permits(2);
     let beat = heard(&mut news, "heartbeat", "").await;
@@ -437,12 +448,12 @@ async fn a_wake_waits_for_a_busy_session() {
 
 /// A job store that rejects writes while it is full.
 #[derive(Debug, Default)]
-struct FullShelf(MemoryShelf, AtomicBool);
+struct FullShelf(MemoryJobStore, AtomicBool);
 
 #[async_trait]
-impl Shelf for FullShelf {
-    fn place(&self) -> String {
-        self.0.place()
+impl JobStore for FullShelf {
+    fn location(&self) -> String {
+        self.0.location()
     }
 
     async fn load(&self) -> Result<Vec<Value>, StoreError> {
@@ -460,28 +471,28 @@ impl Shelf for FullShelf {
         self.0.append(job, line).await
     }
 
-    async fn runs(&self, job: &str) -> Result<Vec<Value>, StoreError> {
-        self.0.runs(job).await
+    async fn history(&self, job: &str) -> Result<Vec<Value>, StoreError> {
+        self.0.history(job).await
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_kept_is_not_started() {
-    let shelf = Arc::new(FullShelf(MemoryShelf::with(vec![hourly("j1")]), AtomicBool::new(true)));
-    let world = World::over(hub("done", 1000), shelf.clone(), calm()).await;
+    let shelf = Arc::new(FullShelf(MemoryJobStore::with(vec![hourly("j1")]), AtomicBool::new(true)));
+    let world = ScheduleFixture::over(hub("done", 1000), shelf.clone(), calm()).await;
     let refused = world.schedule.update("j1", serde_json::Map::new()).await;
     assert_eq!(refused, Err(Error::Store(StoreError::Disk("full".to_owned()))));
     tokio::time::advance(Duration::from_millis(HOUR + 30_000)).await;
     assert_eq!(world.asked(), Vec::<String>::new());
     shelf.1.store(false, Ordering::SeqCst);
-    heard(&mut world.schedule.listen(), "cron", "finished").await;
+    heard(&mut world.schedule.subscribe(), "cron", "finished").await;
     assert_eq!(told(&world.runs("j1").await), [json!(["ran", "ok", HOUR])]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_cannot_be_read_is_kept() {
     let strange = json!({"id": 7, "from": "the future"});
-    let world = World::new(vec![strange.clone(), hourly("j1")], calm()).await;
+    let world = ScheduleFixture::new(vec![strange.clone(), hourly("j1")], calm()).await;
     assert_eq!(world.schedule.remove("j1").await, Ok(true));
     assert_eq!(world.schedule.remove("j1").await, Ok(false));
     assert_eq!(world.shelf.load().await.unwrap(), [strange]);
@@ -492,7 +503,7 @@ async fn a_changed_job_begins_anew() {
     let mut off = hourly("j1");
     off["enabled"] = json!(false);
     off["createdAtMs"] = json!(BIRTH - 50 * HOUR);
-    let world = World::new(vec![off], calm()).await;
+    let world = ScheduleFixture::new(vec![off], calm()).await;
     let patch = |patch: Value| patch.as_object().unwrap().clone();
     let on =
         world.schedule.update("j1", patch(json!({"enabled": true, "id": "other", "agentId": null}))).await.unwrap();
@@ -507,7 +518,7 @@ async fn a_changed_job_begins_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_makes_no_sense_is_refused_in_plain_words() {
-    let world = World::new(Vec::new(), calm()).await;
+    let world = ScheduleFixture::new(Vec::new(), calm()).await;
     let (every, turn) = (json!({"kind": "every", "everyMs": 5000}), json!({"kind": "agentTurn", "message": "x"}));
     for (fields, why) in [
         (json!({"name": " ", "schedule": every, "payload": turn}), "name must not be blank"),
@@ -526,7 +537,7 @@ async fn a_job_that_makes_no_sense_is_refused_in_plain_words() {
         ),
         (
             json!({"name": "j", "schedule": {"kind": "cron", "expr": "0 0 30 2 *"}, "payload": turn}),
-            "the schedule never comes",
+            "the schedule has no future run time",
         ),
         (
             json!({"name": "j", "schedule": {"kind": "every"}, "payload": turn}),
@@ -547,5 +558,5 @@ async fn a_job_that_makes_no_sense_is_refused_in_plain_words() {
         let Value::Object(fields) = fields else { panic!() };
         assert_eq!(world.schedule.add(fields).await, Err(Error::Invalid(why.to_owned())));
     }
-    assert_eq!(world.schedule.seen().jobs, []);
+    assert_eq!(world.schedule.view().jobs, []);
 }

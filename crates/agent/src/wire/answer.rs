@@ -6,25 +6,25 @@ use homard_proto::{
     transcript::{Entry, Kind as Line},
 };
 use homard_reply::payload::{Kind, Payload, ReplyTo};
-use homard_store::{Ended, RunRow};
+use homard_store::{EndRecord, RunRow};
 use serde_json::{Value, json};
 
 use super::{
-    TRUNCATED,
-    chat::{message, shown},
+    TRUNCATED_FIELD,
+    chat::{message, reply_text},
     stop_reason,
 };
 use crate::{
-    event::{AbortReason, End, Event, Failure, FailureKind, Outcome, RunEvent, TruncatedInput},
-    hub::{Accepted, Disposition, Waited},
-    lane::inbox::{Placed, SUMMARIZED},
-    post::Arrival,
+    delivery::DeliveryResult,
+    event::{AbortReason, Failure, FailureKind, Outcome, RunEnd, RunEvent, TapeEvent, TruncatedInput},
+    hub::{AcceptedRun, SubmitOutcome, WaitResult},
+    lane::inbox::{Disposition, SUMMARIZED},
     replies,
 };
 
 /// Result of a run for clients: from its tape right after its end, later from the store.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reported {
+pub struct RunReport {
     run: RunId,
     key: SessionKey,
     session: Option<SessionId>,
@@ -40,16 +40,16 @@ pub struct Reported {
     ended_at: u64,
 }
 
-impl Reported {
+impl RunReport {
     /// Builds the result of a run that has just ended.
-    pub fn of(run: &RunId, key: &SessionKey, end: &End) -> Self {
+    pub fn of(run: &RunId, key: &SessionKey, end: &RunEnd) -> Self {
         Self {
             run: run.clone(),
             key: key.clone(),
             session: end.session.clone(),
             outcome: end.outcome.clone(),
             replies: end.replies.clone(),
-            whole: end.whole.clone(),
+            whole: end.complete_reply.clone(),
             model: end.model.clone(),
             usage: end.usage.clone(),
             truncated_input: end.truncated_input,
@@ -60,7 +60,7 @@ impl Reported {
     }
 
     /// Builds the result from the store. The transcript's entries are needed if [`is_in_transcript`] says so.
-    pub(crate) fn from_row(row: &RunRow, ended: &Ended, entries: &[Entry]) -> Self {
+    pub(crate) fn from_row(row: &RunRow, ended: &EndRecord, entries: &[Entry]) -> Self {
         let said = |entry: &Entry| match &entry.kind {
             Line::Message(said) => match &said.message {
                 Message::Assistant(assistant) => Some(replies::payload_of(assistant)),
@@ -92,8 +92,8 @@ impl Reported {
     }
 
     /// Returns the run's last chat event without a sequence number, for a client that reconnects after its end.
-    pub fn over(&self) -> Value {
-        let replies: Vec<_> = self.replies.iter().map(shown).collect();
+    pub fn final_event(&self) -> Value {
+        let replies: Vec<_> = self.replies.iter().map(reply_text).collect();
         let said = (!replies.is_empty()).then(|| message(&replies.join("\n\n"), self.ended_at));
         let mut last = json!({"runId": self.run, "sessionKey": self.key, "agentId": self.key.agent()});
         let said = match &self.outcome {
@@ -128,7 +128,7 @@ impl Reported {
     }
 
     /// Returns the text of the last answer, if any.
-    pub fn last_words(&self) -> Option<&str> {
+    pub fn last_answer(&self) -> Option<&str> {
         let answers = self.replies.iter().rev().filter(|reply| reply.kind == Kind::Answer);
         answers.map(|reply| reply.text.trim()).find(|text| !text.is_empty())
     }
@@ -157,7 +157,7 @@ impl Reported {
     }
 
     /// Returns the response to a repeated `chat.send`. It has the outcome, not the replies.
-    fn resent(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
+    fn repeated_response(&self, generation: Generation) -> (Value, Option<ErrorShape>) {
         match self.response(generation) {
             (answer, None) if answer["status"] == "ok" => (json!({"runId": self.run, "status": "ok"}), None),
             (mut answer, None) => {
@@ -190,7 +190,7 @@ impl Reported {
             },
         });
         if let Some(input) = &self.truncated_input {
-            result["meta"][TRUNCATED] = json!(input);
+            result["meta"][TRUNCATED_FIELD] = json!(input);
         }
         if self.is_summarized {
             result["meta"]["disposition"] = SUMMARIZED.into();
@@ -199,7 +199,7 @@ impl Reported {
     }
 
     /// Returns the response to `agent.wait`: equal at the end of the run, later, and after a restart.
-    fn waited(&self, generation: Generation) -> Value {
+    fn wait_response(&self, generation: Generation) -> Value {
         let status = if self.outcome == Outcome::Done { "ok" } else { "error" };
         let mut answer = json!({"runId": self.run, "status": status});
         if let Some(at) = self.started_at {
@@ -213,7 +213,7 @@ impl Reported {
             answer["stopReason"] = stop_reason(&self.outcome).into();
         }
         if let Some(input) = &self.truncated_input {
-            answer[TRUNCATED] = json!(input);
+            answer[TRUNCATED_FIELD] = json!(input);
         }
         if self.is_summarized {
             answer["disposition"] = SUMMARIZED.into();
@@ -224,7 +224,7 @@ impl Reported {
 }
 
 /// Derives the replies of a run from its outcome, entries and fixed text. `reply` reads an entry.
-fn derived(ended: &Ended, reply: impl Fn(&EntryId) -> Option<Payload>) -> Vec<Payload> {
+fn derived(ended: &EndRecord, reply: impl Fn(&EntryId) -> Option<Payload>) -> Vec<Payload> {
     let failed = match &ended.outcome {
         Outcome::Failed(failure) => Some(Payload { kind: Kind::Error, ..Payload::answer(&failure.message) }),
         Outcome::Done | Outcome::Aborted(_) => None,
@@ -234,18 +234,18 @@ fn derived(ended: &Ended, reply: impl Fn(&EntryId) -> Option<Payload>) -> Vec<Pa
 }
 
 /// Returns the replies stored with a run's end. Unreadable ones of another version are looked up in the transcript.
-fn kept_payloads(ended: &Ended) -> Option<Vec<Payload>> {
+fn kept_payloads(ended: &EndRecord) -> Option<Vec<Payload>> {
     serde_json::from_value(ended.payloads.clone()?).ok()
 }
 
 /// True if part of the replies is in the transcript only.
-pub(crate) fn is_in_transcript(ended: &Ended) -> bool {
+pub(crate) fn is_in_transcript(ended: &EndRecord) -> bool {
     !ended.replies.is_empty() && kept_payloads(ended).is_none()
 }
 
 /// Returns the complete reply of a run that sent blocks. `facts` are the events of its tape.
-pub(crate) fn whole_of(ended: &Ended, facts: &[Event]) -> Vec<Payload> {
-    let said = |fact: &Event, id: &EntryId| {
+pub(crate) fn complete_reply(ended: &EndRecord, facts: &[TapeEvent]) -> Vec<Payload> {
+    let said = |fact: &TapeEvent, id: &EntryId| {
         let RunEvent::Assistant { entry, said } = &fact.kind else { return None };
         (entry == id).then(|| replies::payload_of(said))
     };
@@ -253,8 +253,8 @@ pub(crate) fn whole_of(ended: &Ended, facts: &[Event]) -> Vec<Payload> {
 }
 
 /// Stores the replies with the end of a run, if they cannot be derived from its entries.
-pub(crate) fn keep_payloads(ended: &mut Ended, got: &[Payload], facts: &[Event]) {
-    if whole_of(ended, facts) != got {
+pub(crate) fn store_payloads(ended: &mut EndRecord, got: &[Payload], facts: &[TapeEvent]) {
+    if complete_reply(ended, facts) != got {
         ended.payloads = Some(json!(got));
     }
 }
@@ -291,11 +291,11 @@ fn payload(reply: &Payload) -> Value {
 }
 
 /// Returns the first response to `agent`.
-pub fn accepted(generation: Generation, accepted: &Accepted) -> (Value, Option<ErrorShape>) {
+pub fn accepted(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<ErrorShape>) {
     let status = match (&accepted.disposition, generation) {
-        (Disposition::Finished(report), _) => return report.response(generation),
-        (Disposition::New(_), _) | (Disposition::InFlight(_), Generation::Three) => "accepted",
-        (Disposition::InFlight(_), Generation::Four) => "in_flight",
+        (SubmitOutcome::Finished(report), _) => return report.response(generation),
+        (SubmitOutcome::New(_), _) | (SubmitOutcome::InFlight(_), Generation::Three) => "accepted",
+        (SubmitOutcome::InFlight(_), Generation::Four) => "in_flight",
     };
     let mut answer = json!({"runId": accepted.run, "status": status});
     if status == "accepted" {
@@ -309,26 +309,26 @@ pub fn accepted(generation: Generation, accepted: &Accepted) -> (Value, Option<E
 }
 
 /// Returns the first response to `chat.send`.
-pub fn sent(generation: Generation, accepted: &Accepted) -> (Value, Option<ErrorShape>) {
+pub fn sent(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<ErrorShape>) {
     match &accepted.disposition {
-        Disposition::New(tape) if tape.placed() == Placed::Rejected => {
+        SubmitOutcome::New(tape) if tape.disposition() == Disposition::Rejected => {
             let full = Outcome::Aborted(AbortReason::Dropped);
-            let why = format!("{}; send it under a new id when fewer do", full.error().unwrap_or_default());
+            let why = format!("{}; send it again later with a new idempotency key", full.error().unwrap_or_default());
             failed(&accepted.run, &why)
         }
-        Disposition::New(tape) => {
+        SubmitOutcome::New(tape) => {
             let mut answer = json!({"runId": accepted.run, "status": "started"});
-            note_place(&mut answer, tape.placed());
+            add_disposition(&mut answer, tape.disposition());
             (answer, None)
         }
-        Disposition::InFlight(_) => (json!({"runId": accepted.run, "status": "in_flight"}), None),
-        Disposition::Finished(report) => report.resent(generation),
+        SubmitOutcome::InFlight(_) => (json!({"runId": accepted.run, "status": "in_flight"}), None),
+        SubmitOutcome::Finished(report) => report.repeated_response(generation),
     }
 }
 
 /// Adds the queue disposition to a response.
-pub fn note_place(answer: &mut Value, placed: Placed) {
-    let (disposition, position) = placed.told();
+pub fn add_disposition(answer: &mut Value, placed: Disposition) {
+    let (disposition, position) = placed.wire_name();
     answer["disposition"] = disposition.into();
     if let Some(place) = position {
         answer["position"] = place.into();
@@ -340,28 +340,30 @@ fn failed(run: &RunId, why: &str) -> (Value, Option<ErrorShape>) {
 }
 
 /// Returns the response to `agent.wait`.
-pub fn waited(generation: Generation, run: &RunId, waited: &Waited) -> Value {
+pub fn waited(generation: Generation, run: &RunId, waited: &WaitResult) -> Value {
     match (waited, generation) {
-        (Waited::Ended(report), _) => report.waited(generation),
-        (Waited::Broken(why), _) => json!({"runId": run, "status": "error", "error": why}),
-        (Waited::Queued, Generation::Four) => {
+        (WaitResult::Ended(report), _) => report.wait_response(generation),
+        (WaitResult::Broken(why), _) => json!({"runId": run, "status": "error", "error": why}),
+        (WaitResult::Queued, Generation::Four) => {
             json!({"runId": run, "status": "pending", "timeoutPhase": "queue", "providerStarted": false})
         }
-        (Waited::Queued, Generation::Three) | (Waited::Timeout, _) => json!({"runId": run, "status": "timeout"}),
+        (WaitResult::Queued, Generation::Three) | (WaitResult::Timeout, _) => {
+            json!({"runId": run, "status": "timeout"})
+        }
     }
 }
 
 /// Adds the delivery result to the response to `agent.wait`. A run whose delivery is not best effort has failed if the
 /// delivery was rejected.
-pub fn note_arrival(answer: &mut Value, arrival: &Arrival) {
+pub fn add_delivery(answer: &mut Value, arrival: &DeliveryResult) {
     let (status, error) = match arrival {
-        Arrival::Whole => return,
-        Arrival::Waiting(why) => ("pending", why.clone()),
-        Arrival::Unknown { place } => {
-            ("unknown", Some(format!("it is not known whether the answer was delivered to {place}; look there")))
+        DeliveryResult::Delivered => return,
+        DeliveryResult::Waiting(why) => ("pending", why.clone()),
+        DeliveryResult::Unknown { place } => {
+            ("unknown", Some(format!("it is not known whether the reply was delivered to {place}; check there")))
         }
-        Arrival::Refused { place, why, is_best_effort } => {
-            let why = format!("the answer was not delivered to {place}: {why}");
+        DeliveryResult::Refused { place, why, is_best_effort } => {
+            let why = format!("the reply was not delivered to {place}: {why}");
             if answer["status"] == "ok" && !is_best_effort {
                 answer["status"] = "error".into();
                 answer["error"] = why.as_str().into();

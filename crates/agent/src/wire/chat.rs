@@ -9,7 +9,7 @@
 
 use homard_proto::{
     Generation,
-    event::{Agent, Chat, ChatState},
+    event::{AgentEvent, ChatEvent, ChatState},
     message::{Assistant, StopReason},
 };
 use homard_reply::payload::{Kind, Payload};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::{Projection, stop_reason};
 use crate::{
     command::OWN_API,
-    event::{End, Event, Outcome, RunEvent},
+    event::{Outcome, RunEnd, RunEvent, TapeEvent},
     lane::inbox::SUMMARIZED,
     replies,
     tape::Tape,
@@ -26,56 +26,56 @@ use crate::{
 
 /// An event for clients.
 #[derive(Debug, Clone, PartialEq)]
-pub enum News {
+pub enum ClientEvent {
     /// A step of a run.
-    Agent(Agent),
+    Agent(AgentEvent),
     /// New chat text for clients of one generation: each has its own pace.
-    Delta(Generation, Chat),
+    Delta(Generation, ChatEvent),
     /// The final chat event of the run.
-    Chat(Chat),
+    Chat(ChatEvent),
 }
 
 /// Projection of one run for clients, in both forms.
 #[derive(Debug)]
-pub struct Telling {
+pub struct RunProjection {
     steps: Projection,
-    talk: Talk,
+    chat: ChatProjection,
 }
 
-impl Telling {
+impl RunProjection {
     /// Starts the projection of a run.
     pub fn new(tape: &Tape) -> Self {
-        Self { steps: Projection::new(tape), talk: Talk::new(tape) }
+        Self { steps: Projection::new(tape), chat: ChatProjection::new(tape) }
     }
 
     /// Processes an event. Text is buffered until [`flush`](Self::flush), as in [`Projection::push`], and chat text
     /// until [`delta`](Self::delta). Everything buffered is emitted before the final event.
-    pub fn push(&mut self, event: Event) -> Vec<News> {
+    pub fn push(&mut self, event: TapeEvent) -> Vec<ClientEvent> {
         let mut told = Vec::new();
         if matches!(event.kind, RunEvent::Ended(_) | RunEvent::Absorbed { .. }) {
-            told = self.all(event.at);
-        } else if !self.steps.goes_on(&event) {
+            told = self.flush_all(event.at);
+        } else if !self.steps.continues_message(&event) {
             told.extend(self.flush());
         }
         if matches!(event.kind, RunEvent::Assistant { .. }) {
-            told.extend(self.settle(event.at));
+            told.extend(self.emit_reset(event.at));
         }
-        let last = self.talk.hear(&event, self.steps.seq + 1);
-        told.extend(self.steps.push(event).into_iter().map(News::Agent));
-        told.extend(last.map(News::Chat));
+        let last = self.chat.process(&event, self.steps.seq + 1);
+        told.extend(self.steps.push(event).into_iter().map(ClientEvent::Agent));
+        told.extend(last.map(ClientEvent::Chat));
         told
     }
 
     /// Emits the buffered text as a step.
-    pub fn flush(&mut self) -> Option<News> {
+    pub fn flush(&mut self) -> Option<ClientEvent> {
         let words = self.steps.flush()?;
-        self.talk.show(self.steps.seq, words.ts);
-        Some(News::Agent(words))
+        self.chat.mark_shown(self.steps.seq, words.ts);
+        Some(ClientEvent::Agent(words))
     }
 
     /// Emits the chat text that steps have emitted since the last delta.
-    pub fn delta(&mut self, generation: Generation) -> Option<News> {
-        self.talk.delta(generation).map(|delta| News::Delta(generation, delta))
+    pub fn delta(&mut self, generation: Generation) -> Option<ClientEvent> {
+        self.chat.delta(generation).map(|delta| ClientEvent::Delta(generation, delta))
     }
 
     /// Sequence number of the last step.
@@ -85,58 +85,58 @@ impl Telling {
 
     /// Returns the chat text of the emitted steps, as one message.
     pub fn so_far(&self) -> Option<Value> {
-        let talk = &self.talk;
+        let talk = &self.chat;
         let text = &talk.text[..talk.shown];
         (talk.is_started && !text.is_empty()).then(|| message(text, talk.at))
     }
 
     /// Emits that discarded text was not replaced, if so.
-    fn settle(&mut self, at: u64) -> Option<News> {
+    fn emit_reset(&mut self, at: u64) -> Option<ClientEvent> {
         let nothing = self.steps.settle(at)?;
-        self.talk.show(self.steps.seq, at);
-        Some(News::Agent(nothing))
+        self.chat.mark_shown(self.steps.seq, at);
+        Some(ClientEvent::Agent(nothing))
     }
 
     /// Emits everything buffered before the end: no more text follows.
-    fn all(&mut self, at: u64) -> Vec<News> {
-        let words: Vec<_> = self.flush().into_iter().chain(self.settle(at)).collect();
-        self.talk.message = None;
+    fn flush_all(&mut self, at: u64) -> Vec<ClientEvent> {
+        let words: Vec<_> = self.flush().into_iter().chain(self.emit_reset(at)).collect();
+        self.chat.message = None;
         let deltas = [Generation::Three, Generation::Four].map(|generation| self.delta(generation));
         words.into_iter().chain(deltas.into_iter().flatten()).collect()
     }
 
     /// Ends the projection of a broken run; clients that wait for its end get the reason.
-    pub fn break_off(&mut self, why: &str) -> Vec<News> {
-        let mut told = self.all(self.steps.at);
+    pub fn break_off(&mut self, why: &str) -> Vec<ClientEvent> {
+        let mut told = self.flush_all(self.steps.at);
         let last =
-            Chat { error_message: Some(why.to_owned()), ..self.talk.event(self.steps.seq + 1, ChatState::Error) };
-        told.extend(self.talk.end(last).map(News::Chat));
+            ChatEvent { error_message: Some(why.to_owned()), ..self.chat.event(self.steps.seq + 1, ChatState::Error) };
+        told.extend(self.chat.end(last).map(ClientEvent::Chat));
         told
     }
 }
 
 /// Returns a delta with the whole text, for a client that missed earlier deltas.
-pub fn whole(delta: &Chat) -> Chat {
+pub fn whole(delta: &ChatEvent) -> ChatEvent {
     let text = delta.message.as_ref().and_then(|message| message["content"][0]["text"].as_str()).map(str::to_owned);
-    Chat { delta_text: text, replace: Some(true), ..delta.clone() }
+    ChatEvent { delta_text: text, replace: Some(true), ..delta.clone() }
 }
 
 /// Chat text of a run.
 #[derive(Debug)]
-struct Talk {
+struct ChatProjection {
     run: String,
     key: String,
     agent: Option<String>,
     /// Text that was sent in blocks.
-    sent: Vec<String>,
+    blocks: Vec<String>,
     /// The whole text. Trailing whitespace is held back until more text follows.
     text: String,
     /// How much of it steps have emitted, with their sequence number and time.
     shown: usize,
     seq: u64,
     at: u64,
-    three: Told,
-    four: Told,
+    three: ClientProgress,
+    four: ClientProgress,
     /// The current message, its start in the text, and whether it has any text but whitespace.
     message: Option<u32>,
     begin: usize,
@@ -148,26 +148,26 @@ struct Talk {
 
 /// What clients of one generation have received.
 #[derive(Debug, Default)]
-struct Told {
+struct ClientProgress {
     /// Length of the received text.
     length: usize,
     /// Length of the received text that was discarded, if any.
-    void: Option<usize>,
+    discarded: Option<usize>,
 }
 
-impl Talk {
+impl ChatProjection {
     fn new(tape: &Tape) -> Self {
         Self {
             run: tape.run().to_string(),
             key: tape.key().to_string(),
             agent: tape.key().agent().map(ToString::to_string),
-            sent: Vec::new(),
+            blocks: Vec::new(),
             text: String::new(),
             shown: 0,
             seq: 0,
             at: 0,
-            three: Told::default(),
-            four: Told::default(),
+            three: ClientProgress::default(),
+            four: ClientProgress::default(),
             message: None,
             begin: 0,
             has_words: false,
@@ -177,22 +177,22 @@ impl Talk {
     }
 
     /// Processes an event. Returns the final chat event. `seq` is the sequence number of the event's step.
-    fn hear(&mut self, event: &Event, seq: u64) -> Option<Chat> {
+    fn process(&mut self, event: &TapeEvent, seq: u64) -> Option<ChatEvent> {
         match &event.kind {
             RunEvent::Started { .. } => self.is_started = true,
             RunEvent::Text { message, delta } => {
                 if self.message.replace(*message) != Some(*message) {
                     self.has_words = false;
                 }
-                self.say(delta);
+                self.push_text(delta);
             }
-            RunEvent::Rewound { message } => self.take_back(*message),
+            RunEvent::MessageReset { message } => self.discard(*message),
             // Text that was not streamed here is from before a restart.
             RunEvent::Assistant { said, .. } => {
                 if self.message.take().is_none() && said.stop_reason != StopReason::Error {
                     self.has_words = false;
-                    self.say(&replies::payload_of(said).text);
-                    self.show(seq - 1, event.at);
+                    self.push_text(&replies::payload_of(said).text);
+                    self.mark_shown(seq - 1, event.at);
                 }
             }
             RunEvent::Absorbed { .. } => {
@@ -203,33 +203,33 @@ impl Talk {
                 let last = self.last(end, seq);
                 return self.end(last);
             }
-            RunEvent::Waited(_)
-            | RunEvent::Placed(_)
+            RunEvent::SlotWaited(_)
+            | RunEvent::DispositionChanged(_)
             | RunEvent::Busy(_)
             | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Thinking { .. }
-            | RunEvent::Answering { .. }
+            | RunEvent::ModelChanged { .. }
             | RunEvent::Retrying { .. }
-            | RunEvent::Switched { .. }
+            | RunEvent::CandidateFailed { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::ToolEnded { .. }
-            | RunEvent::Asking(_)
-            | RunEvent::Heard
-            | RunEvent::Discarded { .. }
-            | RunEvent::Hooked(_)
+            | RunEvent::ModelRequested(_)
+            | RunEvent::FirstToken
+            | RunEvent::AnswerDropped { .. }
+            | RunEvent::HookDecision(_)
             | RunEvent::Withheld(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. } => {}
             // Tool activity is shown in another way here.
-            RunEvent::Block(block) => self.sent.extend((block.kind == Kind::Answer).then(|| shown(block))),
+            RunEvent::Block(block) => self.blocks.extend((block.kind == Kind::Answer).then(|| reply_text(block))),
         }
         None
     }
 
-    fn say(&mut self, words: &str) {
+    fn push_text(&mut self, words: &str) {
         if self.has_words {
             return self.text.push_str(words);
         }
@@ -246,13 +246,13 @@ impl Talk {
     }
 
     /// Discards the text of a message: the request is retried.
-    fn take_back(&mut self, message: u32) {
+    fn discard(&mut self, message: u32) {
         if self.message == Some(message) && std::mem::take(&mut self.has_words) {
             self.text.truncate(self.begin);
             self.shown = self.shown.min(self.begin);
             for told in [&mut self.three, &mut self.four] {
                 if told.length > self.begin {
-                    told.void = Some(told.void.unwrap_or_default().max(told.length));
+                    told.discarded = Some(told.discarded.unwrap_or_default().max(told.length));
                     told.length = 0;
                 }
             }
@@ -260,13 +260,13 @@ impl Talk {
     }
 
     /// Records that steps have emitted all text so far.
-    fn show(&mut self, seq: u64, at: u64) {
+    fn mark_shown(&mut self, seq: u64, at: u64) {
         self.shown = self.text.trim_end().len();
         (self.seq, self.at) = (seq, at);
     }
 
     /// Emits new text, or the whole text if received text was discarded.
-    fn delta(&mut self, generation: Generation) -> Option<Chat> {
+    fn delta(&mut self, generation: Generation) -> Option<ChatEvent> {
         if !self.is_started || self.is_over {
             return None;
         }
@@ -278,31 +278,36 @@ impl Talk {
         let new = text.get(told.length..).unwrap_or_default().to_owned();
         let is_told = match generation {
             // Clients without support for replacement get a longer text later, or the final event.
-            Generation::Three => !new.is_empty() && told.void.is_none_or(|void| text.len() > void),
+            Generation::Three => !new.is_empty() && told.discarded.is_none_or(|void| text.len() > void),
             // While a message is streamed, discarded text may still be replaced.
-            Generation::Four => !new.is_empty() || (told.void.is_some() && self.message.is_none()),
+            Generation::Four => !new.is_empty() || (told.discarded.is_some() && self.message.is_none()),
         };
         if !is_told {
             return None;
         }
         told.length = text.len();
-        let replace = told.void.take().map(|_| true);
+        let replace = told.discarded.take().map(|_| true);
         let message = message(text, self.at);
-        Some(Chat { delta_text: Some(new), replace, message: Some(message), ..self.event(self.seq, ChatState::Delta) })
+        Some(ChatEvent {
+            delta_text: Some(new),
+            replace,
+            message: Some(message),
+            ..self.event(self.seq, ChatState::Delta)
+        })
     }
 
-    fn last(&self, end: &End, seq: u64) -> Chat {
+    fn last(&self, end: &RunEnd, seq: u64) -> ChatEvent {
         let said = |text: &str| (!text.is_empty()).then(|| message(text, end.ended_at));
         let (state, mut said) = match &end.outcome {
             // The delivered replies count, not the streamed text.
             Outcome::Done => {
-                let replies: Vec<_> = self.sent.iter().cloned().chain(end.replies.iter().map(shown)).collect();
+                let replies: Vec<_> = self.blocks.iter().cloned().chain(end.replies.iter().map(reply_text)).collect();
                 (ChatState::Final, said(&replies.join("\n\n")))
             }
             Outcome::Aborted(_) => (ChatState::Aborted, said(self.text.trim_end())),
             Outcome::Failed(failure) => {
                 let error_message = Some(failure.message.clone());
-                return Chat { error_message, ..self.event(seq, ChatState::Error) };
+                return ChatEvent { error_message, ..self.event(seq, ChatState::Error) };
             }
         };
         // A successful run that never started is a command, or an absorbed message: it has no steps of its own.
@@ -316,16 +321,16 @@ impl Talk {
         if end.is_summarized {
             extra.insert("disposition".to_owned(), SUMMARIZED.into());
         }
-        Chat { extra, message: said, stop_reason, ..self.event(if is_own { seq } else { 1 }, state) }
+        ChatEvent { extra, message: said, stop_reason, ..self.event(if is_own { seq } else { 1 }, state) }
     }
 
     /// Returns the final event, unless it was already emitted.
-    fn end(&mut self, last: Chat) -> Option<Chat> {
+    fn end(&mut self, last: ChatEvent) -> Option<ChatEvent> {
         (!std::mem::replace(&mut self.is_over, true)).then_some(last)
     }
 
-    fn event(&self, seq: u64, state: ChatState) -> Chat {
-        Chat {
+    fn event(&self, seq: u64, state: ChatState) -> ChatEvent {
+        ChatEvent {
             run_id: self.run.clone(),
             session_key: self.key.clone(),
             agent_id: self.agent.clone(),
@@ -343,12 +348,12 @@ impl Talk {
 
 /// Returns the text of a stored assistant message as its run's final event had it. Homard's own messages are shown as
 /// written.
-pub fn words_of(said: &Assistant) -> String {
-    if said.api == OWN_API { said.text() } else { shown(&replies::payload_of(said)) }
+pub fn text_of(said: &Assistant) -> String {
+    if said.api == OWN_API { said.text() } else { reply_text(&replies::payload_of(said)) }
 }
 
 /// Formats a reply as text: media are listed after it.
-pub(super) fn shown(reply: &Payload) -> String {
+pub(super) fn reply_text(reply: &Payload) -> String {
     let media = reply.media.iter().map(String::as_str);
     let lines: Vec<_> = [reply.text.trim()].into_iter().chain(media).filter(|line| !line.is_empty()).collect();
     lines.join("\n")

@@ -5,33 +5,33 @@
 
 mod answer;
 mod chat;
-pub mod life;
+pub mod run_trace;
 
 use std::time::Duration;
 
 use homard_proto::{
-    event::{Agent, Stream},
+    event::{AgentEvent, Stream},
     message::Block,
 };
 use serde_json::{Map, Value, json};
 
 use crate::{
-    event::{AbortReason, End, Event, Outcome, RunEvent},
+    event::{AbortReason, Outcome, RunEnd, RunEvent, TapeEvent},
     lane::inbox::SUMMARIZED,
     tape::Tape,
 };
-pub use answer::{Reported, accepted, note_arrival, note_place, sent, waited};
-pub(crate) use answer::{is_in_transcript, keep_payloads, whole_of};
-pub use chat::{News, Telling, whole, words_of};
+pub use answer::{RunReport, accepted, add_delivery, add_disposition, sent, waited};
+pub(crate) use answer::{complete_reply, is_in_transcript, store_payloads};
+pub use chat::{ClientEvent, RunProjection, text_of, whole};
 
 /// Maximum characters of a tool's text in an event.
-const TOOL_TEXT: usize = 8_000;
+const MAX_TOOL_TEXT: usize = 8_000;
 
 /// Field with the truncation of the run's message, if it did not fit into the context window.
-pub const TRUNCATED: &str = "inputTruncated";
+pub const TRUNCATED_FIELD: &str = "inputTruncated";
 
 /// Bytes of reasoning between two events. Each event has all of it, so they must not be too frequent.
-const THOUGHT: usize = 1_000;
+const REASONING_STEP: usize = 1_000;
 
 /// Projection of one run for clients. `seq` counts the emitted events, so it has no gaps.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub struct Projection {
     /// The current assistant message, its whole text, and how much of it was emitted.
     message: Option<u32>,
     text: String,
-    told: usize,
+    emitted: usize,
     /// True if the emitted text of the message was discarded.
-    is_void: bool,
+    is_discarded: bool,
     /// Reasoning of that message, and how much of it was emitted.
-    thought: String,
-    thought_told: usize,
+    reasoning: String,
+    reasoning_emitted: usize,
     at: u64,
 }
 
@@ -66,52 +66,52 @@ impl Projection {
             seq: 0,
             message: None,
             text: String::new(),
-            told: 0,
-            is_void: false,
-            thought: String::new(),
-            thought_told: 0,
+            emitted: 0,
+            is_discarded: false,
+            reasoning: String::new(),
+            reasoning_emitted: 0,
             at: 0,
         }
     }
 
     /// Processes an event. Text is buffered until [`flush`](Self::flush), so that many tokens make one event;
     /// everything else is emitted at once, after the buffered text.
-    pub fn push(&mut self, event: Event) -> Vec<Agent> {
+    pub fn push(&mut self, event: TapeEvent) -> Vec<AgentEvent> {
         if let RunEvent::Thinking { delta, .. } = &event.kind {
             let mut told: Vec<_> = self.flush().into_iter().collect();
-            self.thought.push_str(delta);
+            self.reasoning.push_str(delta);
             self.at = event.at;
-            if self.thought.len() - self.thought_told >= THOUGHT {
-                told.extend(self.tell_thought());
+            if self.reasoning.len() - self.reasoning_emitted >= REASONING_STEP {
+                told.extend(self.emit_reasoning());
             }
             return told;
         }
         if let RunEvent::Text { message, delta } = event.kind {
-            let mut told: Vec<_> = self.tell_thought().into_iter().collect();
+            let mut told: Vec<_> = self.emit_reasoning().into_iter().collect();
             if self.message != Some(message) {
                 told.extend(self.flush());
                 self.message = Some(message);
                 self.text.clear();
-                self.told = 0;
-                self.is_void = false;
+                self.emitted = 0;
+                self.is_discarded = false;
             }
             self.text.push_str(&delta);
             self.at = event.at;
             return told;
         }
-        if let RunEvent::Rewound { message } = event.kind {
+        if let RunEvent::MessageReset { message } = event.kind {
             if self.message == Some(message) {
-                self.is_void |= self.told > 0;
+                self.is_discarded |= self.emitted > 0;
                 self.text.clear();
-                self.told = 0;
+                self.emitted = 0;
             }
-            self.forget_thought();
+            self.clear_reasoning();
             return Vec::new();
         }
-        let mut told: Vec<_> = self.flush().into_iter().chain(self.tell_thought()).collect();
+        let mut told: Vec<_> = self.flush().into_iter().chain(self.emit_reasoning()).collect();
         let at = event.at;
         if matches!(event.kind, RunEvent::Assistant { .. }) {
-            self.forget_thought();
+            self.clear_reasoning();
         }
         if matches!(event.kind, RunEvent::Assistant { .. } | RunEvent::Ended(_)) {
             told.extend(self.settle(at));
@@ -121,48 +121,48 @@ impl Projection {
     }
 
     /// True if an event continues or resets the current message.
-    fn goes_on(&self, event: &Event) -> bool {
+    fn continues_message(&self, event: &TapeEvent) -> bool {
         let is_same = matches!(event.kind, RunEvent::Text { message, .. } if self.message == Some(message));
-        is_same || matches!(event.kind, RunEvent::Rewound { .. })
+        is_same || matches!(event.kind, RunEvent::MessageReset { .. })
     }
 
     /// True if there is buffered text.
     pub fn has_text(&self) -> bool {
-        self.told < self.text.len()
+        self.emitted < self.text.len()
     }
 
     /// Emits the text so far: the whole text and the new part.
-    pub fn flush(&mut self) -> Option<Agent> {
+    pub fn flush(&mut self) -> Option<AgentEvent> {
         if !self.has_text() {
             return None;
         }
-        let mut data = json!({"text": self.text, "delta": self.text[self.told..]});
-        if std::mem::take(&mut self.is_void) {
+        let mut data = json!({"text": self.text, "delta": self.text[self.emitted..]});
+        if std::mem::take(&mut self.is_discarded) {
             data["replace"] = true.into();
         }
-        self.told = self.text.len();
+        self.emitted = self.text.len();
         Some(self.agent_event(Stream::Assistant, data, self.at))
     }
 
     /// Emits an empty text, if the message ended without replacing discarded text.
-    fn settle(&mut self, at: u64) -> Option<Agent> {
+    fn settle(&mut self, at: u64) -> Option<AgentEvent> {
         let data = json!({"text": "", "delta": "", "replace": true});
-        std::mem::take(&mut self.is_void).then(|| self.agent_event(Stream::Assistant, data, at))
+        std::mem::take(&mut self.is_discarded).then(|| self.agent_event(Stream::Assistant, data, at))
     }
 
     /// Emits the reasoning so far. Clients replace the previous text by it.
-    fn tell_thought(&mut self) -> Option<Agent> {
-        if self.thought_told == self.thought.len() {
+    fn emit_reasoning(&mut self) -> Option<AgentEvent> {
+        if self.reasoning_emitted == self.reasoning.len() {
             return None;
         }
-        let data = json!({"text": self.thought, "delta": self.thought[self.thought_told..]});
-        self.thought_told = self.thought.len();
+        let data = json!({"text": self.reasoning, "delta": self.reasoning[self.reasoning_emitted..]});
+        self.reasoning_emitted = self.reasoning.len();
         Some(self.agent_event(Stream::Thinking, data, self.at))
     }
 
-    fn forget_thought(&mut self) {
-        self.thought.clear();
-        self.thought_told = 0;
+    fn clear_reasoning(&mut self) {
+        self.reasoning.clear();
+        self.reasoning_emitted = 0;
     }
 
     fn step(&mut self, kind: RunEvent, at: u64) -> Option<(Stream, Value)> {
@@ -193,10 +193,10 @@ impl Projection {
                 ))
             }
             RunEvent::Ended(end) => Some((Stream::Lifecycle, lifecycle_end(&end))),
-            RunEvent::Answering { provider, model } => {
+            RunEvent::ModelChanged { provider, model } => {
                 Some((Stream::Lifecycle, json!({"phase": "model", "provider": provider, "model": model})))
             }
-            RunEvent::Switched { from, reason, why } => {
+            RunEvent::CandidateFailed { from, reason, why } => {
                 let data = json!({"phase": "fallback_step", "model": from, "reason": reason, "error": why});
                 Some((Stream::Lifecycle, data))
             }
@@ -214,7 +214,7 @@ impl Projection {
                     "tokensAfter": after, "way": way,
                 });
                 if let Some(input) = input {
-                    data[TRUNCATED] = json!(input);
+                    data[TRUNCATED_FIELD] = json!(input);
                 }
                 Some((Stream::Compaction, data))
             }
@@ -222,9 +222,9 @@ impl Projection {
                 let data = json!({"phase": "end", "willRetry": false, "completed": false, "error": why});
                 Some((Stream::Compaction, data))
             }
-            RunEvent::Placed(placed) => {
+            RunEvent::DispositionChanged(placed) => {
                 let mut data = json!({"phase": "queue"});
-                note_place(&mut data, placed);
+                add_disposition(&mut data, placed);
                 Some((Stream::Lifecycle, data))
             }
             RunEvent::Busy(busy) => {
@@ -234,26 +234,26 @@ impl Projection {
                 });
                 Some((Stream::Lifecycle, data))
             }
-            RunEvent::Waited(_)
+            RunEvent::SlotWaited(_)
             | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Absorbed { .. }
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::Rewound { .. }
+            | RunEvent::MessageReset { .. }
             | RunEvent::Block(_)
-            | RunEvent::Asking(_)
-            | RunEvent::Heard
-            | RunEvent::Discarded { .. }
-            | RunEvent::Hooked(_)
+            | RunEvent::ModelRequested(_)
+            | RunEvent::FirstToken
+            | RunEvent::AnswerDropped { .. }
+            | RunEvent::HookDecision(_)
             | RunEvent::Withheld(_)
             | RunEvent::Assistant { .. } => None,
         }
     }
 
-    fn agent_event(&mut self, stream: Stream, data: Value, ts: u64) -> Agent {
+    fn agent_event(&mut self, stream: Stream, data: Value, ts: u64) -> AgentEvent {
         self.seq += 1;
-        Agent {
+        AgentEvent {
             run_id: self.run.clone(),
             session_id: self.session.clone().filter(|_| stream == Stream::Lifecycle),
             stream,
@@ -271,7 +271,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn lifecycle_end(end: &End) -> Value {
+fn lifecycle_end(end: &RunEnd) -> Value {
     let mut data = Map::new();
     // An aborted run has ended; only a broken one has failed.
     let phase = if matches!(end.outcome, Outcome::Failed(_)) { "error" } else { "end" };
@@ -331,7 +331,7 @@ fn shorten(details: &Value) -> Value {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(TOOL_TEXT) {
+    match text.char_indices().nth(MAX_TOOL_TEXT) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}\n…(truncated)…", &text[..at]),
     }

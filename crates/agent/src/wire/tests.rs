@@ -15,16 +15,16 @@ fn projection() -> Projection {
     Projection::new(&Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed))
 }
 
-fn text(delta: &str) -> Event {
-    Event { at: 7, kind: RunEvent::Text { message: 0, delta: delta.to_owned() } }
+fn text(delta: &str) -> TapeEvent {
+    TapeEvent { at: 7, kind: RunEvent::Text { message: 0, delta: delta.to_owned() } }
 }
 
-fn rewound() -> Event {
-    Event { at: 7, kind: RunEvent::Rewound { message: 0 } }
+fn rewound() -> TapeEvent {
+    TapeEvent { at: 7, kind: RunEvent::MessageReset { message: 0 } }
 }
 
 /// Processes an event and flushes. Returns the emitted data.
-fn tell(projection: &mut Projection, event: Event) -> Vec<(u64, Value)> {
+fn tell(projection: &mut Projection, event: TapeEvent) -> Vec<(u64, Value)> {
     let told = projection.push(event).into_iter().chain(projection.flush());
     told.map(|step| (step.seq.unwrap(), step.data)).collect()
 }
@@ -60,7 +60,7 @@ fn long_results_are_cut_and_pictures_counted() {
         extra: Map::new(),
     };
     let kind = RunEvent::ToolEnded { call: CallId::parse("c").unwrap(), result: Arc::new(result), shown: None };
-    let cut = |letter: &str| format!("{}\n\u{2026}(truncated)\u{2026}", letter.repeat(TOOL_TEXT));
+    let cut = |letter: &str| format!("{}\n\u{2026}(truncated)\u{2026}", letter.repeat(MAX_TOOL_TEXT));
     let told = json!({
         "phase": "result", "name": "read", "toolCallId": "c", "isError": false,
         "result": {
@@ -71,16 +71,16 @@ fn long_results_are_cut_and_pictures_counted() {
             "details": {"raw": cut("x"), "size": 1},
         },
     });
-    assert_eq!(tell(&mut projection(), Event { at: 7, kind }), [(1, told)]);
+    assert_eq!(tell(&mut projection(), TapeEvent { at: 7, kind }), [(1, told)]);
 }
 
 #[test]
 fn thoughts_are_told_before_what_follows_and_in_few_steps() {
     let mut projection = projection();
-    let thought = |delta: &str| Event { at: 7, kind: RunEvent::Thinking { message: 0, delta: delta.to_owned() } };
+    let thought = |delta: &str| TapeEvent { at: 7, kind: RunEvent::Thinking { message: 0, delta: delta.to_owned() } };
     assert_eq!(tell(&mut projection, thought("Hm")), []);
     assert_eq!(tell(&mut projection, thought("m.")), []);
     let told = tell(&mut projection, text("Yes"));
     assert_eq!(told, [(1, json!({"text": "Hmm.", "delta": "Hmm."})), (2, json!({"text": "Yes", "delta": "Yes"})),]);
-    assert_eq!(tell(&mut projection, thought(&"x".repeat(THOUGHT))).len(), 1);
+    assert_eq!(tell(&mut projection, thought(&"x".repeat(REASONING_STEP))).len(), 1);
 }

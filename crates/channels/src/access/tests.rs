@@ -4,7 +4,7 @@ use homard_proto::IdIssuer;
 use proptest::prelude::*;
 
 use super::*;
-use crate::incoming::{Peer, Sender};
+use crate::incoming::{MessageSender, Peer};
 
 fn home() -> ChannelAccount {
     ChannelAccount::new("webhook", "default", IdIssuer::Peer, true)
@@ -19,71 +19,71 @@ fn approved(ids: &[&str]) -> Vec<Identity> {
 }
 
 /// Decision about a message on the default account.
-fn verdict_on(rules: &Rules, incoming: &Incoming, paired: &[Identity]) -> Verdict {
+fn verdict_on(rules: &AccessRules, incoming: &Incoming, paired: &[Identity]) -> AccessDecision {
     let sender = home().sender(&incoming.sender.id);
-    judge(rules, Caller { incoming, sender: &sender, paired, activation: None, is_control: false })
+    decide(rules, AccessRequest { incoming, sender: &sender, paired, activation: None, is_command: false })
 }
 
 fn said(kind: PeerKind, sender: &str) -> Incoming {
     Incoming {
         peer: Peer { kind, id: "-100".to_owned(), title: None },
-        sender: Sender { id: sender.to_owned(), ..Sender::default() },
+        sender: MessageSender { id: sender.to_owned(), ..MessageSender::default() },
         text: "hello".to_owned(),
         ..Incoming::default()
     }
 }
 
-const IN: Verdict = Verdict::Admit { was_mentioned: true, may_command: true };
+const IN: AccessDecision = AccessDecision::Admit { was_mentioned: true, may_command: true };
 
 #[test]
 fn a_dm_policy_decides_over_strangers_listed_and_approved() {
     let verdicts = |dm, allow: &[&str]| {
-        let rules = Rules { dm, allow_from: list(allow), ..Rules::default() };
+        let rules = AccessRules { dm, allow_from: list(allow), ..AccessRules::default() };
         let paired = approved(&["9", "*"]);
         ["7", "8", "9"].map(|id| verdict_on(&rules, &said(PeerKind::Direct, id), &paired))
     };
-    let (no, pair) = (Verdict::Drop(Reason::Sender), Verdict::Pair);
+    let (no, pair) = (AccessDecision::Drop(DropReason::Sender), AccessDecision::Pair);
     assert_eq!(verdicts(DmPolicy::Pairing, &[" 7 "]), [IN, pair, IN]);
     assert_eq!(verdicts(DmPolicy::Allowlist, &["7"]), [IN, no, IN]);
     assert_eq!(verdicts(DmPolicy::Open, &["7"]), [IN, no, IN], "open needs a star in the list");
     assert_eq!(verdicts(DmPolicy::Open, &["*"]), [IN; 3]);
-    assert_eq!(verdicts(DmPolicy::Disabled, &["*"]), [Verdict::Drop(Reason::Disabled); 3]);
+    assert_eq!(verdicts(DmPolicy::Disabled, &["*"]), [AccessDecision::Drop(DropReason::Disabled); 3]);
 }
 
 #[test]
 fn a_name_or_a_bot_does_not_open_the_door() {
-    let rules = Rules { allow_from: list(&["alice", "7"]), dm: DmPolicy::Allowlist, ..Rules::default() };
+    let rules = AccessRules { allow_from: list(&["alice", "7"]), dm: DmPolicy::Allowlist, ..AccessRules::default() };
     let mut incoming = said(PeerKind::Direct, "8");
     incoming.sender.name = "alice".to_owned();
     incoming.sender.username = Some("alice".to_owned());
-    assert_eq!(verdict_on(&rules, &incoming, &[]), Verdict::Drop(Reason::Sender));
+    assert_eq!(verdict_on(&rules, &incoming, &[]), AccessDecision::Drop(DropReason::Sender));
     let mut bot = said(PeerKind::Direct, "7");
     bot.sender.is_bot = true;
-    assert_eq!(verdict_on(&rules, &bot, &[]), Verdict::Drop(Reason::Bot));
-    let rules = Rules { allow_from: list(&["", " ", "webhook:"]), ..rules };
-    assert_eq!(verdict_on(&rules, &said(PeerKind::Direct, ""), &[]), Verdict::Drop(Reason::Sender));
+    assert_eq!(verdict_on(&rules, &bot, &[]), AccessDecision::Drop(DropReason::Bot));
+    let rules = AccessRules { allow_from: list(&["", " ", "webhook:"]), ..rules };
+    assert_eq!(verdict_on(&rules, &said(PeerKind::Direct, ""), &[]), AccessDecision::Drop(DropReason::Sender));
 }
 
 #[test]
 fn a_chat_is_never_alone_with_us() {
     for (dm, allow) in [(DmPolicy::Pairing, "7"), (DmPolicy::Open, "*"), (DmPolicy::Allowlist, "7")] {
-        let rules = Rules { dm, allow_from: list(&[allow]), ..Rules::default() };
+        let rules = AccessRules { dm, allow_from: list(&[allow]), ..AccessRules::default() };
         let mut incoming = said(PeerKind::Direct, "7");
         incoming.sender.is_chat = true;
-        assert_eq!(verdict_on(&rules, &incoming, &approved(&["7"])), Verdict::Drop(Reason::Sender));
+        assert_eq!(verdict_on(&rules, &incoming, &approved(&["7"])), AccessDecision::Drop(DropReason::Sender));
     }
 }
 
 #[test]
 fn c1_an_entry_or_an_approval_of_another_channel_or_account_admits_nobody() {
     let entries = ["telegram:1", "tg:1", "telegram/default:1", "webhook/shop:1", "Telegram:1"];
-    let rules = Rules { allow_from: list(&entries), dm: DmPolicy::Allowlist, ..Rules::default() };
+    let rules = AccessRules { allow_from: list(&entries), dm: DmPolicy::Allowlist, ..AccessRules::default() };
     let shop = ChannelAccount::new("webhook", "shop", IdIssuer::Peer, false);
     let telegram = ChannelAccount::new("telegram", "default", IdIssuer::Platform, true);
     let elsewhere = [shop.sender("1"), telegram.sender("1")];
     for id in entries.into_iter().chain(["1", "shop:1", "webhook:1"]) {
         let incoming = said(PeerKind::Direct, id);
-        assert_eq!(verdict_on(&rules, &incoming, &elsewhere), Verdict::Drop(Reason::Sender), "{id}");
+        assert_eq!(verdict_on(&rules, &incoming, &elsewhere), AccessDecision::Drop(DropReason::Sender), "{id}");
     }
 }
 
@@ -96,26 +96,30 @@ fn a_group_and_its_sender_must_be_listed() {
         let groups = groups.iter().map(|id| ((*id).to_owned(), GroupRules::default())).collect();
         let group_allow_from = senders.map(list);
         let allow_from = list(&["7"]);
-        verdict_on(&Rules { group, groups, group_allow_from, allow_from, ..Rules::default() }, &incoming, &[])
+        verdict_on(
+            &AccessRules { group, groups, group_allow_from, allow_from, ..AccessRules::default() },
+            &incoming,
+            &[],
+        )
     };
     let mut verdict = verdict;
     assert_eq!(verdict(GroupPolicy::Allowlist, &["-100"], None, "7"), IN, "falls back to allowFrom");
-    assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], None, "8"), Verdict::Drop(Reason::Sender));
+    assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], None, "8"), AccessDecision::Drop(DropReason::Sender));
     assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], Some(&["8"]), "8"), IN);
-    assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], Some(&["8"]), "7"), Verdict::Drop(Reason::Sender));
-    assert_eq!(verdict(GroupPolicy::Allowlist, &[], None, "7"), Verdict::Drop(Reason::Group));
-    assert_eq!(verdict(GroupPolicy::Open, &["-200"], None, "7"), Verdict::Drop(Reason::Group));
-    let guest = Verdict::Admit { was_mentioned: true, may_command: false };
+    assert_eq!(verdict(GroupPolicy::Allowlist, &["*"], Some(&["8"]), "7"), AccessDecision::Drop(DropReason::Sender));
+    assert_eq!(verdict(GroupPolicy::Allowlist, &[], None, "7"), AccessDecision::Drop(DropReason::Group));
+    assert_eq!(verdict(GroupPolicy::Open, &["-200"], None, "7"), AccessDecision::Drop(DropReason::Group));
+    let guest = AccessDecision::Admit { was_mentioned: true, may_command: false };
     assert_eq!(verdict(GroupPolicy::Open, &[], None, "8"), guest);
-    assert_eq!(verdict(GroupPolicy::Disabled, &["*"], None, "7"), Verdict::Drop(Reason::Disabled));
+    assert_eq!(verdict(GroupPolicy::Disabled, &["*"], None, "7"), AccessDecision::Drop(DropReason::Disabled));
 }
 
 #[test]
 fn an_approved_dm_is_no_seat_in_a_group() {
     let groups = [("*".to_owned(), GroupRules::default())].into();
-    let rules = Rules { groups, ..Rules::default() };
+    let rules = AccessRules { groups, ..AccessRules::default() };
     let verdict = verdict_on(&rules, &said(PeerKind::Group, "9"), &approved(&["9"]));
-    assert_eq!(verdict, Verdict::Drop(Reason::Sender));
+    assert_eq!(verdict, AccessDecision::Drop(DropReason::Sender));
 }
 
 #[test]
@@ -124,40 +128,40 @@ fn the_nearest_rule_of_topic_and_group_holds() {
     let mut named = on(None, Some(false));
     named.topics = [("5".to_owned(), on(None, Some(true))), ("6".to_owned(), on(Some(false), None))].into();
     let groups = [("-100".to_owned(), named), ("*".to_owned(), on(Some(true), Some(true)))].into();
-    let rules = Rules { groups, allow_from: list(&["7"]), ..Rules::default() };
+    let rules = AccessRules { groups, allow_from: list(&["7"]), ..AccessRules::default() };
     let verdict = |group: &str, thread: Option<&str>| {
         let mut incoming = said(PeerKind::Group, "7");
         incoming.peer.id = group.to_owned();
         incoming.thread = thread.map(str::to_owned);
         verdict_on(&rules, &incoming, &[])
     };
-    let heard = Verdict::Admit { was_mentioned: false, may_command: true };
+    let heard = AccessDecision::Admit { was_mentioned: false, may_command: true };
     assert_eq!(verdict("-100", None), heard);
     assert_eq!(verdict("-100", Some("4")), heard);
-    assert_eq!(verdict("-100", Some("5")), Verdict::Remember);
-    assert_eq!(verdict("-100", Some("6")), Verdict::Drop(Reason::Disabled));
-    assert_eq!(verdict("-200", None), Verdict::Remember);
+    assert_eq!(verdict("-100", Some("5")), AccessDecision::KeepAsContext);
+    assert_eq!(verdict("-100", Some("6")), AccessDecision::Drop(DropReason::Disabled));
+    assert_eq!(verdict("-200", None), AccessDecision::KeepAsContext);
 }
 
 #[test]
 fn groups_can_be_off_except_those_that_are_named() {
     let rule = |is_enabled| GroupRules { is_enabled, requires_mention: Some(false), ..GroupRules::default() };
     let groups = [("-100".to_owned(), rule(None)), ("*".to_owned(), rule(Some(false)))].into();
-    let rules = Rules { groups, allow_from: list(&["7"]), ..Rules::default() };
+    let rules = AccessRules { groups, allow_from: list(&["7"]), ..AccessRules::default() };
     let verdict = |group: &str| {
         let mut incoming = said(PeerKind::Group, "7");
         incoming.peer.id = group.to_owned();
         verdict_on(&rules, &incoming, &[])
     };
-    assert_eq!(verdict("-100"), Verdict::Admit { was_mentioned: false, may_command: true });
-    assert_eq!(verdict("-200"), Verdict::Drop(Reason::Disabled));
+    assert_eq!(verdict("-100"), AccessDecision::Admit { was_mentioned: false, may_command: true });
+    assert_eq!(verdict("-200"), AccessDecision::Drop(DropReason::Disabled));
 }
 
 #[test]
 fn a_message_that_speaks_to_others_only_is_not_for_us() {
-    let (patterns, _) = Patterns::new(["claw"]);
+    let (patterns, _) = MentionPatterns::new(["claw"]);
     let groups = [("*".to_owned(), GroupRules::default())].into();
-    let rules = Rules { groups, allow_from: list(&["*"]), patterns, ..Rules::default() };
+    let rules = AccessRules { groups, allow_from: list(&["*"]), mention_patterns: patterns, ..AccessRules::default() };
     let verdict = |text: &str, to_us: bool, to_others: bool| {
         let mut incoming = said(PeerKind::Group, "7");
         incoming.text = text.to_owned();
@@ -165,28 +169,31 @@ fn a_message_that_speaks_to_others_only_is_not_for_us() {
         incoming.mentions_others = to_others;
         verdict_on(&rules, &incoming, &[])
     };
-    assert_eq!(verdict("hello", false, false), Verdict::Remember);
+    assert_eq!(verdict("hello", false, false), AccessDecision::KeepAsContext);
     assert_eq!(verdict("Claw?", false, false), IN);
-    assert_eq!(verdict("@bob tell claw", false, true), Verdict::Remember);
+    assert_eq!(verdict("@bob tell claw", false, true), AccessDecision::KeepAsContext);
     assert_eq!(verdict("@bob and @us", true, true), IN);
 }
 
 #[test]
 fn activation_wins_over_the_config_and_commands_over_both() {
     let groups = [("*".to_owned(), GroupRules::default())].into();
-    let rules = Rules { groups, group: GroupPolicy::Open, allow_from: list(&["7"]), ..Rules::default() };
+    let rules = AccessRules { groups, group: GroupPolicy::Open, allow_from: list(&["7"]), ..AccessRules::default() };
     let verdict = |sender, activation, is_control| {
         let incoming = said(PeerKind::Group, sender);
         let sender = home().sender(sender);
-        judge(&rules, Caller { incoming: &incoming, sender: &sender, paired: &[], activation, is_control })
+        decide(
+            &rules,
+            AccessRequest { incoming: &incoming, sender: &sender, paired: &[], activation, is_command: is_control },
+        )
     };
-    let heard = |may_command| Verdict::Admit { was_mentioned: false, may_command };
-    assert_eq!(verdict("7", None, false), Verdict::Remember);
+    let heard = |may_command| AccessDecision::Admit { was_mentioned: false, may_command };
+    assert_eq!(verdict("7", None, false), AccessDecision::KeepAsContext);
     assert_eq!(verdict("7", Some(Activation::Always), false), heard(true));
     assert_eq!(verdict("8", Some(Activation::Always), false), heard(false));
-    assert_eq!(verdict("7", Some(Activation::Mention), false), Verdict::Remember);
+    assert_eq!(verdict("7", Some(Activation::Mention), false), AccessDecision::KeepAsContext);
     assert_eq!(verdict("7", Some(Activation::Mention), true), heard(true));
-    assert_eq!(verdict("8", None, true), Verdict::Drop(Reason::Command));
+    assert_eq!(verdict("8", None, true), AccessDecision::Drop(DropReason::Command));
 }
 
 #[test]
@@ -215,13 +222,13 @@ proptest! {
     ) {
         let groups = [("*".to_owned(), GroupRules::default())].into();
         let listed: Vec<&str> = listed.iter().map(String::as_str).collect();
-        let rules = Rules { dm, group, groups, allow_from: list(&listed), ..Rules::default() };
+        let rules = AccessRules { dm, group, groups, allow_from: list(&listed), ..AccessRules::default() };
         let mut incoming = said(kind, "stranger");
         incoming.was_mentioned = was_mentioned;
         let activation = always.then_some(Activation::Always);
         let (sender, paired) = (home().sender("stranger"), approved(&listed));
-        let caller = Caller { incoming: &incoming, sender: &sender, paired: &paired, activation, is_control };
-        let verdict = judge(&rules, caller);
-        prop_assert!(matches!(verdict, Verdict::Drop(_) | Verdict::Pair), "{:?}", verdict);
+        let caller = AccessRequest { incoming: &incoming, sender: &sender, paired: &paired, activation, is_command: is_control };
+        let verdict = decide(&rules, caller);
+        prop_assert!(matches!(verdict, AccessDecision::Drop(_) | AccessDecision::Pair), "{:?}", verdict);
     }
 }

@@ -8,10 +8,10 @@ use reqwest::{
 };
 use serde_json::Value;
 
-use super::multipart::{Form, Written};
+use super::multipart::{EncodedForm, MultipartForm};
 use crate::{
-    Failure, Road, Secret,
-    http::{self, Answer, Lost, PATIENCE},
+    ChannelError, HttpClients, Secret,
+    http::{self, ChannelHttpResponse, REQUEST_TIMEOUT, RequestError},
 };
 
 /// Default server of the Bot API.
@@ -20,18 +20,18 @@ pub const ROOT: &str = "https://api.telegram.org";
 /// Client of the Bot API for one bot.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
-    road: Road,
+    http: HttpClients,
     root: Url,
     token: Secret,
 }
 
 /// Why a method call failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum ApiCallError {
     /// There was no response.
-    Lost(Lost),
+    NoResponse(RequestError),
     /// Too many requests; retry after this delay.
-    Flood(Duration),
+    RateLimited(Duration),
     /// Telegram returned an error.
     Denied {
         /// Error code, which equals the HTTP status.
@@ -42,57 +42,57 @@ pub(crate) enum Trouble {
         moved_to: Option<i64>,
     },
     /// The response is not one of the Bot API.
-    Garbled(u16),
+    InvalidResponse(u16),
 }
 
 /// Whether a method may be called twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Twice {
+pub(crate) enum RepeatEffect {
     /// A repetition has no effect.
-    Harmless,
+    None,
     /// A repetition would be visible, such as a duplicate message.
-    Seen,
+    Visible,
 }
 
-impl Trouble {
+impl ApiCallError {
     /// True if Telegram rejected our markup.
     pub(crate) fn is_markup(&self) -> bool {
-        self.denied(400, "can't parse entities") || self.denied(400, "unsupported start tag")
+        self.is_error(400, "can't parse entities") || self.is_error(400, "unsupported start tag")
     }
 
     /// True if it is an error with this code and text.
-    pub(crate) fn denied(&self, expected: u16, words: &str) -> bool {
+    pub(crate) fn is_error(&self, expected: u16, words: &str) -> bool {
         match self {
             Self::Denied { code, description, .. } => {
                 *code == expected && description.to_ascii_lowercase().contains(words)
             }
-            Self::Lost(_) | Self::Flood(_) | Self::Garbled(_) => false,
+            Self::NoResponse(_) | Self::RateLimited(_) | Self::InvalidResponse(_) => false,
         }
     }
 
     /// Converts it to a failure that tells the caller whether to retry.
-    pub(crate) fn into_failure(self, method: &str, twice: Twice) -> Failure {
+    pub(crate) fn into_failure(self, method: &str, twice: RepeatEffect) -> ChannelError {
         let named = |why: &str| format!("Telegram, {method}: {why}");
         let unsure = |why: String| match twice {
-            Twice::Harmless => Failure::Unavailable(why),
-            Twice::Seen => Failure::Unknown(why),
+            RepeatEffect::None => ChannelError::Unavailable(why),
+            RepeatEffect::Visible => ChannelError::Unknown(why),
         };
         match self {
-            Self::Lost(Lost::Unsent(why)) => Failure::Unavailable(named(&why)),
-            Self::Lost(Lost::Unanswered(why)) => unsure(named(&why)),
-            Self::Lost(Lost::TooLong) => Failure::Refused(named("the answer is too long")),
-            Self::Flood(after) => Failure::RetryAfter { after, why: named("too many requests") },
+            Self::NoResponse(RequestError::Unsent(why)) => ChannelError::Unavailable(named(&why)),
+            Self::NoResponse(RequestError::Unanswered(why)) => unsure(named(&why)),
+            Self::NoResponse(RequestError::TooLong) => ChannelError::Refused(named("the response is too large")),
+            Self::RateLimited(after) => ChannelError::RetryAfter { after, why: named("too many requests") },
             // After 503 the request was not processed; after other server errors it may have been.
-            Self::Denied { code: 503, description, .. } => Failure::Unavailable(named(&description)),
+            Self::Denied { code: 503, description, .. } => ChannelError::Unavailable(named(&description)),
             Self::Denied { code: 500.., description, .. } => unsure(named(&description)),
             // An unknown bot causes 401 or, with a malformed token, 404.
-            Self::Denied { code: 401 | 404, description, .. } => Failure::Refused(named(&format!(
+            Self::Denied { code: 401 | 404, description, .. } => ChannelError::Refused(named(&format!(
                 "{description}; the bot token is not valid: get one from @BotFather and set channels.telegram.botToken"
             ))),
-            Self::Denied { description, .. } => Failure::Refused(named(&description)),
-            Self::Garbled(503) => Failure::Unavailable(named("the server is not ready (503)")),
-            Self::Garbled(status) => {
-                unsure(named(&format!("the answer with status {status} is not one of Telegram's")))
+            Self::Denied { description, .. } => ChannelError::Refused(named(&description)),
+            Self::InvalidResponse(503) => ChannelError::Unavailable(named("the server is not ready (503)")),
+            Self::InvalidResponse(status) => {
+                unsure(named(&format!("the response with status {status} is not a Telegram API response")))
             }
         }
     }
@@ -100,9 +100,9 @@ impl Trouble {
 
 impl Api {
     /// Creates a client for the bot with this token.
-    pub(crate) fn new(road: Road, root: &str, token: Secret) -> Result<Self, Failure> {
-        let refused = |why: &str| Failure::Refused(why.to_owned());
-        let not_a_url = "channels.telegram.apiRoot is not a URL; it looks like https://api.telegram.org";
+    pub(crate) fn new(road: HttpClients, root: &str, token: Secret) -> Result<Self, ChannelError> {
+        let refused = |why: &str| ChannelError::Refused(why.to_owned());
+        let not_a_url = "channels.telegram.apiRoot is not a valid URL; expected a URL such as https://api.telegram.org";
         let mut root = Url::parse(root.trim()).map_err(|_invalid| refused(not_a_url))?;
         if !matches!(root.scheme(), "http" | "https") || root.cannot_be_a_base() {
             return Err(refused(not_a_url));
@@ -115,48 +115,53 @@ impl Api {
         });
         if !is_token {
             return Err(refused(
-                "the Telegram bot token does not look like one (123456:ABC…); get one from @BotFather and set \
+                "the Telegram bot token is malformed (expected 123456:ABC…); get one from @BotFather and set \
                  channels.telegram.botToken",
             ));
         }
-        Ok(Self { road, root, token })
+        Ok(Self { http: road, root, token })
     }
 
     /// Calls a method with JSON parameters.
-    pub(crate) async fn call(&self, method: &str, params: &Value) -> Result<Value, Trouble> {
-        self.call_within(PATIENCE, method, params).await
+    pub(crate) async fn call(&self, method: &str, params: &Value) -> Result<Value, ApiCallError> {
+        self.call_within(REQUEST_TIMEOUT, method, params).await
     }
 
     /// Calls a method with a timeout.
-    pub(crate) async fn call_within(&self, patience: Duration, method: &str, params: &Value) -> Result<Value, Trouble> {
+    pub(crate) async fn call_within(
+        &self,
+        patience: Duration,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, ApiCallError> {
         let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *request.body_mut() = Some(params.to_string().into());
-        self.answered(method, self.road.ask(request, patience).await)
+        self.parse_response(method, self.http.send(request, patience).await)
     }
 
     /// Calls a method with a file.
-    pub(crate) async fn upload(&self, method: &str, form: &Form) -> Result<Value, Trouble> {
-        let Written { content_type, body } = form.write();
+    pub(crate) async fn upload(&self, method: &str, form: &MultipartForm) -> Result<Value, ApiCallError> {
+        let EncodedForm { content_type, body } = form.encode();
         let mut request = Request::new(Method::POST, self.url(&[&self.bot(), method]));
-        let unfit = |_invalid| Trouble::Lost(Lost::Unsent("the form cannot be written".to_owned()));
+        let unfit = |_invalid| ApiCallError::NoResponse(RequestError::Unsent("cannot encode the form".to_owned()));
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_str(&content_type).map_err(unfit)?);
         // Large files get more time: one minute, and one more for each two megabytes.
-        let patience = PATIENCE * u32::try_from(1 + body.len() / (2 << 20)).unwrap_or(u32::MAX).min(30);
+        let patience = REQUEST_TIMEOUT * u32::try_from(1 + body.len() / (2 << 20)).unwrap_or(u32::MAX).min(30);
         *request.body_mut() = Some(body.into());
-        self.answered(method, self.road.ask(request, patience).await)
+        self.parse_response(method, self.http.send(request, patience).await)
     }
 
     /// Downloads a file that `getFile` named.
-    pub(crate) async fn download(&self, path: &str, most: usize) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn download(&self, path: &str, most: usize) -> Result<Vec<u8>, ApiCallError> {
         let mut parts = vec!["file".to_owned(), self.bot()];
         // Path components such as `..` would lead elsewhere on the server.
         parts.extend(path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).map(str::to_owned));
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let request = Request::new(Method::GET, self.url(&parts));
-        match self.road.load(request, PATIENCE * 2, most).await {
-            Ok(Answer { status: 200, body, .. }) => Ok(body),
-            answered => self.answered("getFile", answered).and(Err(Trouble::Garbled(200))),
+        match self.http.send_limited(request, REQUEST_TIMEOUT * 2, most).await {
+            Ok(ChannelHttpResponse { status: 200, body, .. }) => Ok(body),
+            answered => self.parse_response("getFile", answered).and(Err(ApiCallError::InvalidResponse(200))),
         }
     }
 
@@ -172,28 +177,34 @@ impl Api {
         url
     }
 
-    fn answered(&self, method: &str, answer: Result<Answer, Lost>) -> Result<Value, Trouble> {
-        let Answer { status, retry_after, body } = answer.map_err(Trouble::Lost)?;
+    fn parse_response(
+        &self,
+        method: &str,
+        answer: Result<ChannelHttpResponse, RequestError>,
+    ) -> Result<Value, ApiCallError> {
+        let ChannelHttpResponse { status, retry_after, body } = answer.map_err(ApiCallError::NoResponse)?;
         tracing::debug!(method, status, "Telegram answered");
         let mut body: Value = match serde_json::from_slice(&body) {
             Ok(Value::Object(body)) => Value::Object(body),
-            Ok(_) | Err(_) if status == 429 => return Err(Trouble::Flood(retry_after.unwrap_or(http::wait(1)))),
-            Ok(_) | Err(_) => return Err(Trouble::Garbled(status)),
+            Ok(_) | Err(_) if status == 429 => {
+                return Err(ApiCallError::RateLimited(retry_after.unwrap_or(http::retry_delay(1))));
+            }
+            Ok(_) | Err(_) => return Err(ApiCallError::InvalidResponse(status)),
         };
         if body["ok"] == true {
             return Ok(body["result"].take());
         }
         if body["ok"] != false {
-            return Err(Trouble::Garbled(status));
+            return Err(ApiCallError::InvalidResponse(status));
         }
         let code = body["error_code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(status);
         let parameters = &body["parameters"];
         if code == 429 {
-            let asked = parameters["retry_after"].as_u64().map(http::wait);
-            return Err(Trouble::Flood(asked.or(retry_after).unwrap_or(http::wait(1))));
+            let asked = parameters["retry_after"].as_u64().map(http::retry_delay);
+            return Err(ApiCallError::RateLimited(asked.or(retry_after).unwrap_or(http::retry_delay(1))));
         }
         let description = self.token.excerpt(body["description"].as_str().unwrap_or("no reason given"));
-        Err(Trouble::Denied { code, description, moved_to: parameters["migrate_to_chat_id"].as_i64() })
+        Err(ApiCallError::Denied { code, description, moved_to: parameters["migrate_to_chat_id"].as_i64() })
     }
 }
 
@@ -203,10 +214,10 @@ mod tests {
 
     #[test]
     fn a_token_or_root_that_is_none_is_told_without_showing_it() {
-        let told = |root, token: &str| Api::new(Road::default(), root, Secret::from(token)).map(|_| ());
+        let told = |root, token: &str| Api::new(HttpClients::default(), root, Secret::from(token)).map(|_| ());
         assert_eq!(told(ROOT, "123:ab-C_d"), Ok(()));
         for token in ["", "123", ":abc", "12x:abc", "123:", "123:a/../b", "123:abc\n"] {
-            let Err(Failure::Refused(why)) = told(ROOT, token) else { panic!("{token} was taken") };
+            let Err(ChannelError::Refused(why)) = told(ROOT, token) else { panic!("{token} was taken") };
             assert!(why.contains("@BotFather") && (token.len() < 5 || !why.contains(token)), "{why}");
         }
         assert!(told("telegram.org", "123:abc").is_err() && told("data:x", "123:abc").is_err());
@@ -214,13 +225,13 @@ mod tests {
 
     #[test]
     fn what_may_have_been_said_is_not_called_unsaid() {
-        let denied = |code| Trouble::Denied { code, description: "no".to_owned(), moved_to: None };
-        let of = |trouble: Trouble, twice| match trouble.into_failure("sendMessage", twice) {
-            Failure::Refused(_) => "refused",
-            Failure::Unavailable(_) => "unavailable",
-            Failure::Unknown(_) => "unknown",
-            Failure::RetryAfter { .. } => "later",
-            Failure::Unsupported { .. } => "unsupported",
+        let denied = |code| ApiCallError::Denied { code, description: "no".to_owned(), moved_to: None };
+        let of = |trouble: ApiCallError, twice| match trouble.into_failure("sendMessage", twice) {
+            ChannelError::Refused(_) => "refused",
+            ChannelError::Unavailable(_) => "unavailable",
+            ChannelError::Unknown(_) => "unknown",
+            ChannelError::RetryAfter { .. } => "later",
+            ChannelError::Unsupported { .. } => "unsupported",
         };
         let all = |twice| {
             [
@@ -229,19 +240,19 @@ mod tests {
                 of(denied(500), twice),
                 of(denied(502), twice),
                 of(denied(503), twice),
-                of(Trouble::Garbled(200), twice),
-                of(Trouble::Lost(Lost::Unsent(String::new())), twice),
-                of(Trouble::Lost(Lost::Unanswered(String::new())), twice),
-                of(Trouble::Flood(Duration::ZERO), twice),
+                of(ApiCallError::InvalidResponse(200), twice),
+                of(ApiCallError::NoResponse(RequestError::Unsent(String::new())), twice),
+                of(ApiCallError::NoResponse(RequestError::Unanswered(String::new())), twice),
+                of(ApiCallError::RateLimited(Duration::ZERO), twice),
             ]
         };
         let (unknown, unavailable) = ("unknown", "unavailable");
         assert_eq!(
-            all(Twice::Seen),
+            all(RepeatEffect::Visible),
             ["refused", "refused", unknown, unknown, unavailable, unknown, unavailable, unknown, "later"]
         );
         assert_eq!(
-            all(Twice::Harmless),
+            all(RepeatEffect::None),
             [
                 "refused",
                 "refused",

@@ -1,6 +1,6 @@
 //! Converts Markdown to Telegram's HTML subset and splits it into messages.
 //!
-//! The text is first parsed to [`Rich`], text with styles; parts are cut from that and rendered afterwards. A cut can
+//! The text is first parsed to [`RichText`], text with styles; parts are cut from that and rendered afterwards. A cut can
 //! therefore never split a tag, and the plain fallback, used when Telegram rejects the HTML, has the same content.
 
 mod rich;
@@ -8,23 +8,23 @@ mod table;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use self::rich::{Rich, Run, Style};
+use self::rich::{RichText, Style, StyledRange};
 
 /// Maximum length of a message, counted as Telegram does: in UTF-16 units, without tags.
-pub(crate) const LIMIT: usize = 4096;
+pub(crate) const MAX_MESSAGE: usize = 4096;
 
 /// Maximum length of a caption.
-pub(crate) const CAPTION: usize = 1024;
+pub(crate) const MAX_CAPTION: usize = 1024;
 
 /// Length of the longest character in UTF-16 units.
-const LETTER: usize = 2;
+const MAX_CHAR_UNITS: usize = 2;
 
 /// Maximum bytes of HTML that Telegram parses, with a margin; the rest would be truncated, including tags.
-const BYTES: usize = 30_000;
+const MAX_HTML_BYTES: usize = 30_000;
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct MessagePart {
     /// As HTML.
     pub(crate) html: String,
     /// As plain text.
@@ -32,9 +32,9 @@ pub(crate) struct Part {
 }
 
 /// Converts a text to parts of at most `limit` characters each; empty if there is no text.
-pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<Part> {
-    let rich = Rich::read(markdown);
-    let limit = limit.clamp(LETTER, LIMIT);
+pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<MessagePart> {
+    let rich = RichText::read(markdown);
+    let limit = limit.clamp(MAX_CHAR_UNITS, MAX_MESSAGE);
     let mut parts = Vec::new();
     let mut start = rich.text.len() - rich.text.trim_start_matches(['\n', '\r']).len();
     let end = rich.text.trim_end().len();
@@ -54,13 +54,13 @@ pub(crate) fn parts(markdown: &str, limit: usize) -> Vec<Part> {
 }
 
 /// Returns the end of the part that begins at `start`.
-fn cut(rich: &Rich, start: usize, end: usize, limit: usize) -> usize {
+fn cut(rich: &RichText, start: usize, end: usize, limit: usize) -> usize {
     let mut window = start;
     let (mut units, mut bytes) = (0, 0);
     for grapheme in rich.text[start..end].graphemes(true) {
         units += grapheme.encode_utf16().count();
         bytes += rich.cost(window, grapheme);
-        if units > limit || bytes > BYTES {
+        if units > limit || bytes > MAX_HTML_BYTES {
             break;
         }
         window += grapheme.len();
@@ -86,10 +86,10 @@ fn cut(rich: &Rich, start: usize, end: usize, limit: usize) -> usize {
     good.map_or(window, |at| start + at)
 }
 
-fn write(rich: &Rich, start: usize, end: usize, limit: usize) -> Part {
+fn write(rich: &RichText, start: usize, end: usize, limit: usize) -> MessagePart {
     let (mut html, mut plain, mut named) = (String::new(), String::new(), String::new());
     let mut open: Vec<&Style> = Vec::new();
-    for (Run { styles, .. }, words) in rich.runs_in(start, end) {
+    for (StyledRange { styles, .. }, words) in rich.runs_in(start, end) {
         let kept = open.iter().zip(styles).take_while(|(open, style)| **open == *style).count();
         for style in open.drain(kept..).rev() {
             html.push_str(style.closing());
@@ -110,7 +110,7 @@ fn write(rich: &Rich, start: usize, end: usize, limit: usize) -> Part {
     }
     // In plain text the URL of a link is appended, if it fits.
     let is_short = named.encode_utf16().count() <= limit;
-    Part { html, plain: if is_short { named } else { plain } }
+    MessagePart { html, plain: if is_short { named } else { plain } }
 }
 
 /// Escapes a text for HTML.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// A form with one file.
 #[derive(Debug)]
-pub(crate) struct Form {
+pub(crate) struct MultipartForm {
     /// Parameters of the method.
     pub(crate) params: Map<String, Value>,
     /// Name of the file's parameter.
@@ -19,16 +19,16 @@ pub(crate) struct Form {
 
 /// An encoded form.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct EncodedForm {
     /// Value of the `Content-Type` header.
     pub(crate) content_type: String,
     /// Request body.
     pub(crate) body: Vec<u8>,
 }
 
-impl Form {
+impl MultipartForm {
     /// Encodes the form, with a boundary that does not occur in the content.
-    pub(crate) fn write(&self) -> Written {
+    pub(crate) fn encode(&self) -> EncodedForm {
         let fields: Vec<(&str, String)> =
             self.params.iter().map(|(name, value)| (name.as_str(), plain(value))).collect();
         let is_used = |boundary: &str| {
@@ -54,7 +54,7 @@ impl Form {
         body.extend_from_slice(head.as_bytes());
         body.extend_from_slice(&self.bytes);
         body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
-        Written { content_type: format!("multipart/form-data; boundary={boundary}"), body }
+        EncodedForm { content_type: format!("multipart/form-data; boundary={boundary}"), body }
     }
 }
 
@@ -78,8 +78,8 @@ mod tests {
     fn a_form_has_its_parameters_and_its_file() {
         let params = json!({"chat_id": -7, "caption": "hi"}).as_object().cloned().unwrap();
         let (name, mime) = ("a\"\r\nb.png".to_owned(), "image/png".to_owned());
-        let form = Form { params, field: "photo", name, mime, bytes: b"\x89PNG".to_vec() };
-        let Written { content_type, body } = form.write();
+        let form = MultipartForm { params, field: "photo", name, mime, bytes: b"\x89PNG".to_vec() };
+        let EncodedForm { content_type, body } = form.encode();
         assert_eq!(content_type, "multipart/form-data; boundary=homard-7c1f0b5e2d");
         assert_eq!(
             String::from_utf8_lossy(&body),
@@ -92,13 +92,13 @@ mod tests {
 
     #[test]
     fn a_boundary_is_not_in_the_file() {
-        let form = Form {
+        let form = MultipartForm {
             params: Map::new(),
             field: "document",
             name: "x".to_owned(),
             mime: "text/plain".to_owned(),
             bytes: b"--homard-7c1f0b5e2dx--".to_vec(),
         };
-        assert_eq!(form.write().content_type, "multipart/form-data; boundary=homard-7c1f0b5e2dxx");
+        assert_eq!(form.encode().content_type, "multipart/form-data; boundary=homard-7c1f0b5e2dxx");
     }
 }

@@ -7,34 +7,34 @@ use tokio::time::sleep;
 
 use super::{
     Telegram,
-    api::{Trouble, Twice},
-    markup::{self, Part},
-    multipart::Form,
-    target::{Target, params},
+    api::{ApiCallError, RepeatEffect},
+    markup::{self, MessagePart},
+    multipart::MultipartForm,
+    target::{TelegramTarget, params},
 };
-use crate::{Act, Failure, Media, Outgoing, Poll, Receipt};
+use crate::{ChannelAction, ChannelError, Media, Outgoing, Poll, Receipt};
 
 /// Maximum size of an image sent as a photo.
-const PHOTO: usize = 10 << 20;
+const MAX_PHOTO_BYTES: usize = 10 << 20;
 
 /// Maximum delay accepted in the middle of a split message, so that it is not left incomplete.
-const PAUSE: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Maximum number of such delays.
-const PAUSES: usize = 3;
+const MAX_RETRIES: usize = 3;
 
 /// One of the Telegram messages that an outgoing message is split into.
 #[derive(Debug)]
-enum Step {
-    Text(Part),
-    Media(Media, Option<Part>),
+enum OutgoingPart {
+    Text(MessagePart),
+    Media(Media, Option<MessagePart>),
     Poll(Poll),
 }
 
 /// What all parts of an outgoing message have in common.
-struct Saying<'a> {
+struct SendContext<'a> {
     telegram: &'a Telegram,
-    target: Target,
+    target: TelegramTarget,
     is_silent: bool,
     is_voice: bool,
     hides_previews: bool,
@@ -49,31 +49,31 @@ impl Telegram {
 }
 
 /// Sends a message; the receipt lists the ids of its parts.
-pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Receipt, Failure> {
-    let Outgoing { place, reply_to, is_silent, is_voice, hides_previews, .. } = &outgoing;
+pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Receipt, ChannelError> {
+    let Outgoing { destination: place, reply_to, is_silent, is_voice, hides_previews, .. } = &outgoing;
     let reply_to = reply_to.as_deref().map(number).transpose()?;
-    let mut saying = Saying {
+    let mut saying = SendContext {
         telegram,
-        target: Target::parse(place)?,
+        target: TelegramTarget::parse(place)?,
         is_silent: *is_silent,
         is_voice: *is_voice,
         hides_previews: *hides_previews,
     };
-    let steps = plan(outgoing, telegram.settings.text_limit);
+    let steps = split(outgoing, telegram.settings.text_limit);
     if steps.is_empty() {
-        return Err(Failure::Refused("Telegram: there is nothing to say".to_owned()));
+        return Err(ChannelError::Refused("Telegram: the message is empty".to_owned()));
     }
     let all = steps.len();
     let mut messages = Vec::new();
     for step in steps {
         let answers = reply_to.filter(|_| messages.is_empty());
-        match saying.patiently(step, answers, !messages.is_empty()).await {
+        match saying.send_with_retries(step, answers, !messages.is_empty()).await {
             Ok(message) => messages.push(message),
             Err(failure) if messages.is_empty() => return Err(failure),
             // A retry would duplicate a part, and without it the message stays incomplete.
             Err(failure) => {
                 let said = messages.len();
-                return Err(Failure::Unknown(format!("{said} of {all} messages were sent, and then: {failure}")));
+                return Err(ChannelError::Unknown(format!("sent {said} of {all} messages, then failed: {failure}")));
             }
         }
     }
@@ -82,30 +82,37 @@ pub(super) async fn send(telegram: &Telegram, outgoing: Outgoing) -> Result<Rece
 }
 
 /// Splits a message. The text becomes the caption of the first medium if it is short, otherwise it follows.
-fn plan(outgoing: Outgoing, text_limit: usize) -> Vec<Step> {
+fn split(outgoing: Outgoing, text_limit: usize) -> Vec<OutgoingPart> {
     let Outgoing { text, media, poll, .. } = outgoing;
-    let mut caption = markup::parts(&text, markup::CAPTION);
+    let mut caption = markup::parts(&text, markup::MAX_CAPTION);
     let mut steps = Vec::new();
     let is_below = !media.is_empty() && caption.len() == 1;
     let mut below = if is_below { caption.pop() } else { None };
-    steps.extend(media.into_iter().map(|media| Step::Media(media, below.take())));
+    steps.extend(media.into_iter().map(|media| OutgoingPart::Media(media, below.take())));
     if !is_below {
         // A text that fits into one message is not split at the smaller configured limit.
-        let whole = markup::parts(&text, markup::LIMIT);
+        let whole = markup::parts(&text, markup::MAX_MESSAGE);
         let parts = if whole.len() <= 1 { whole } else { markup::parts(&text, text_limit) };
-        steps.extend(parts.into_iter().map(Step::Text));
+        steps.extend(parts.into_iter().map(OutgoingPart::Text));
     }
-    steps.extend(poll.map(Step::Poll));
+    steps.extend(poll.map(OutgoingPart::Poll));
     steps
 }
 
-impl Saying<'_> {
+impl SendContext<'_> {
     /// Sends one part; after the first one, waits if Telegram asks to.
-    async fn patiently(&mut self, step: Step, reply_to: Option<i64>, is_begun: bool) -> Result<String, Failure> {
+    async fn send_with_retries(
+        &mut self,
+        step: OutgoingPart,
+        reply_to: Option<i64>,
+        is_begun: bool,
+    ) -> Result<String, ChannelError> {
         let mut pauses = 0;
         loop {
-            match self.say(&step, reply_to).await {
-                Err(Failure::RetryAfter { after, .. }) if is_begun && after <= PAUSE && pauses < PAUSES => {
+            match self.send_part(&step, reply_to).await {
+                Err(ChannelError::RetryAfter { after, .. })
+                    if is_begun && after <= MAX_RETRY_DELAY && pauses < MAX_RETRIES =>
+                {
                     pauses += 1;
                     sleep(after).await;
                 }
@@ -115,55 +122,59 @@ impl Saying<'_> {
     }
 
     /// Sends one part; returns its message id.
-    async fn say(&mut self, step: &Step, reply_to: Option<i64>) -> Result<String, Failure> {
+    async fn send_part(&mut self, step: &OutgoingPart, reply_to: Option<i64>) -> Result<String, ChannelError> {
         let (method, said) = match step {
-            Step::Text(part) => ("sendMessage", self.text(part, reply_to).await),
-            Step::Media(media, caption) => self.media(media, caption.as_ref(), reply_to).await?,
-            Step::Poll(poll) => ("sendPoll", self.poll(poll, reply_to).await),
+            OutgoingPart::Text(part) => ("sendMessage", self.text(part, reply_to).await),
+            OutgoingPart::Media(media, caption) => self.media(media, caption.as_ref(), reply_to).await?,
+            OutgoingPart::Poll(poll) => ("sendPoll", self.poll(poll, reply_to).await),
         };
-        let message = said.map_err(|trouble| trouble.into_failure(method, Twice::Seen))?;
+        let message = said.map_err(|trouble| trouble.into_failure(method, RepeatEffect::Visible))?;
         let number = message["message_id"].as_i64();
-        number.map(|id| id.to_string()).ok_or_else(|| Trouble::Garbled(200).into_failure(method, Twice::Seen))
+        number
+            .map(|id| id.to_string())
+            .ok_or_else(|| ApiCallError::InvalidResponse(200).into_failure(method, RepeatEffect::Visible))
     }
 
-    async fn text(&mut self, part: &Part, reply_to: Option<i64>) -> Result<Value, Trouble> {
+    async fn text(&mut self, part: &MessagePart, reply_to: Option<i64>) -> Result<Value, ApiCallError> {
         let own = self.telegram.previews(self.hides_previews);
-        self.styled("sendMessage", "text", Some(part), Sent { own, reply_to, file: None }).await
+        self.styled("sendMessage", "text", Some(part), PartOptions { own, reply_to, file: None }).await
     }
 
     async fn media(
         &mut self,
         media: &Media,
-        caption: Option<&Part>,
+        caption: Option<&MessagePart>,
         reply_to: Option<i64>,
-    ) -> Result<(&'static str, Result<Value, Trouble>), Failure> {
-        let (method, field) = way(media, self.is_voice);
+    ) -> Result<(&'static str, Result<Value, ApiCallError>), ChannelError> {
+        let (method, field) = media_method(media, self.is_voice);
         let (own, file) = match media {
             Media::Url(url) if url.starts_with("https://") || url.starts_with("http://") => {
                 (params([(field, json!(url))]), None)
             }
-            Media::Url(_) => return Err(Failure::Refused("Telegram: media must be http(s) or bytes".to_owned())),
+            Media::Url(_) => {
+                return Err(ChannelError::Refused("Telegram: media must be an http(s) URL or bytes".to_owned()));
+            }
             Media::Bytes { .. } => (Map::new(), Some((field, media))),
         };
-        let said = self.styled(method, "caption", caption, Sent { own, reply_to, file }).await;
+        let said = self.styled(method, "caption", caption, PartOptions { own, reply_to, file }).await;
         match (&said, file) {
             // An image with unsupported dimensions is sent as a file.
-            (Err(trouble), Some((_, media))) if method == "sendPhoto" && is_odd_picture(trouble) => {
-                let sent = Sent { own: Map::new(), reply_to, file: Some(("document", media)) };
+            (Err(trouble), Some((_, media))) if method == "sendPhoto" && is_unsupported_image(trouble) => {
+                let sent = PartOptions { own: Map::new(), reply_to, file: Some(("document", media)) };
                 Ok(("sendDocument", self.styled("sendDocument", "caption", caption, sent).await))
             }
             _ => Ok((method, said)),
         }
     }
 
-    async fn poll(&mut self, poll: &Poll, reply_to: Option<i64>) -> Result<Value, Trouble> {
+    async fn poll(&mut self, poll: &Poll, reply_to: Option<i64>) -> Result<Value, ApiCallError> {
         let options: Vec<Value> = poll.options.iter().map(|option| json!({ "text": option })).collect();
         let own = params([
             ("question", json!(poll.question)),
             ("options", json!(options)),
             ("allows_multiple_answers", json!(poll.is_multiple)),
         ]);
-        self.styled("sendPoll", "text", None, Sent { own, reply_to, file: None }).await
+        self.styled("sendPoll", "text", None, PartOptions { own, reply_to, file: None }).await
     }
 
     /// Sends with styles, and without them if Telegram rejects them; to the new id if the group was migrated. Each
@@ -172,31 +183,41 @@ impl Saying<'_> {
         &mut self,
         method: &str,
         field: &str,
-        part: Option<&Part>,
-        sent: Sent<'_>,
-    ) -> Result<Value, Trouble> {
+        part: Option<&MessagePart>,
+        sent: PartOptions<'_>,
+    ) -> Result<Value, ApiCallError> {
         let html = part.map(|part| params([(field, json!(part.html)), ("parse_mode", json!("HTML"))]));
-        let said = self.moved(method, html.unwrap_or_default(), &sent).await;
+        let said = self.send_following_migration(method, html.unwrap_or_default(), &sent).await;
         match (said, part) {
             (Err(trouble), Some(part)) if trouble.is_markup() => {
-                tracing::warn!(method, "Telegram could not read our markup; sent without");
-                self.moved(method, params([(field, json!(part.plain))]), &sent).await
+                tracing::warn!(method, "Telegram rejected the formatting; sending plain text");
+                self.send_following_migration(method, params([(field, json!(part.plain))]), &sent).await
             }
             (said, _) => said,
         }
     }
 
-    async fn moved(&mut self, method: &str, words: Map<String, Value>, sent: &Sent<'_>) -> Result<Value, Trouble> {
-        match self.once(method, words.clone(), sent).await {
-            Err(Trouble::Denied { moved_to: Some(chat), .. }) => {
+    async fn send_following_migration(
+        &mut self,
+        method: &str,
+        words: Map<String, Value>,
+        sent: &PartOptions<'_>,
+    ) -> Result<Value, ApiCallError> {
+        match self.send_once(method, words.clone(), sent).await {
+            Err(ApiCallError::Denied { moved_to: Some(chat), .. }) => {
                 self.target.chat = json!(chat);
-                self.once(method, words, sent).await
+                self.send_once(method, words, sent).await
             }
             said => said,
         }
     }
 
-    async fn once(&self, method: &str, words: Map<String, Value>, sent: &Sent<'_>) -> Result<Value, Trouble> {
+    async fn send_once(
+        &self,
+        method: &str,
+        words: Map<String, Value>,
+        sent: &PartOptions<'_>,
+    ) -> Result<Value, ApiCallError> {
         let mut all = self.target.params();
         // A reply to a deleted message is still sent.
         let reply = sent.reply_to.map(|id| json!({ "message_id": id, "allow_sending_without_reply": true }));
@@ -207,7 +228,7 @@ impl Saying<'_> {
         match sent.file {
             Some((field, Media::Bytes { name, mime, bytes })) => {
                 let mime = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
-                let form = Form { params: all, field, name: name.clone(), mime, bytes: bytes.clone() };
+                let form = MultipartForm { params: all, field, name: name.clone(), mime, bytes: bytes.clone() };
                 self.telegram.api.upload(method, &form).await
             }
             Some((_, Media::Url(_))) | None => self.telegram.api.call(method, &Value::Object(all)).await,
@@ -216,21 +237,21 @@ impl Saying<'_> {
 }
 
 /// Parts of a message besides its text.
-struct Sent<'a> {
+struct PartOptions<'a> {
     own: Map<String, Value>,
     reply_to: Option<i64>,
     file: Option<(&'static str, &'a Media)>,
 }
 
 /// Returns the method for a medium, and the name of its parameter.
-fn way(media: &Media, is_voice: bool) -> (&'static str, &'static str) {
+fn media_method(media: &Media, is_voice: bool) -> (&'static str, &'static str) {
     let (name, mime, size) = match media {
         Media::Url(url) => (url.split(['?', '#']).next().unwrap_or_default(), None, 0),
         Media::Bytes { name, mime, bytes } => (name.as_str(), mime.as_deref(), bytes.len()),
     };
     let ending = name.rsplit(['.', '/']).next().unwrap_or_default().to_ascii_lowercase();
     match mime.unwrap_or(ending.as_str()) {
-        "image/jpeg" | "image/png" | "image/webp" | "jpg" | "jpeg" | "png" | "webp" if size <= PHOTO => {
+        "image/jpeg" | "image/png" | "image/webp" | "jpg" | "jpeg" | "png" | "webp" if size <= MAX_PHOTO_BYTES => {
             ("sendPhoto", "photo")
         }
         "image/gif" | "gif" => ("sendAnimation", "animation"),
@@ -245,35 +266,38 @@ fn way(media: &Media, is_voice: bool) -> (&'static str, &'static str) {
     }
 }
 
-fn is_odd_picture(trouble: &Trouble) -> bool {
+fn is_unsupported_image(trouble: &ApiCallError) -> bool {
     ["photo_invalid_dimensions", "image_process_failed", "photo_save_file_invalid"]
         .iter()
-        .any(|words| trouble.denied(400, words))
+        .any(|words| trouble.is_error(400, words))
 }
 
 /// Performs an idempotent action.
-pub(super) async fn act(telegram: &Telegram, act: Act) -> Result<Receipt, Failure> {
+pub(super) async fn act(telegram: &Telegram, act: ChannelAction) -> Result<Receipt, ChannelError> {
     let call = async |method: &'static str, all: Map<String, Value>| {
         telegram.api.call(method, &Value::Object(all)).await.map_err(|trouble| (method, trouble))
     };
     let (done, message) = match act {
-        Act::Type(place) => {
-            let mut all = Target::parse(&place)?.all_params();
+        ChannelAction::Type(place) => {
+            let mut all = TelegramTarget::parse(&place)?.all_params();
             all.extend(params([("action", json!("typing"))]));
             (call("sendChatAction", all).await, None)
         }
-        Act::React { place, message, emoji } => {
-            let mut all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+        ChannelAction::React { place, message, emoji } => {
+            let mut all =
+                params([("chat_id", TelegramTarget::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
             let reactions: Vec<Value> = emoji.iter().map(|emoji| json!({ "type": "emoji", "emoji": emoji })).collect();
             all.extend(params([("reaction", json!(reactions))]));
             (call("setMessageReaction", all).await, Some(message))
         }
-        Act::Edit { place, message, text, hides_previews } => {
-            let [part] = <[Part; 1]>::try_from(markup::parts(&text, markup::LIMIT)).map_err(|parts| {
-                let why = if parts.is_empty() { "there is nothing to say" } else { "it does not fit into one message" };
-                Failure::Refused(format!("Telegram, editMessageText: {why}"))
+        ChannelAction::Edit { place, message, text, hides_previews } => {
+            let [part] = <[MessagePart; 1]>::try_from(markup::parts(&text, markup::MAX_MESSAGE)).map_err(|parts| {
+                let why =
+                    if parts.is_empty() { "the message is empty" } else { "the text does not fit into one message" };
+                ChannelError::Refused(format!("Telegram, editMessageText: {why}"))
             })?;
-            let mut all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+            let mut all =
+                params([("chat_id", TelegramTarget::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
             all.extend(telegram.previews(hides_previews));
             let with = |words: Map<String, Value>| all.clone().into_iter().chain(words).collect();
             let html = params([("text", json!(part.html)), ("parse_mode", json!("HTML"))]);
@@ -285,8 +309,9 @@ pub(super) async fn act(telegram: &Telegram, act: Act) -> Result<Receipt, Failur
             };
             (done, Some(message))
         }
-        Act::Delete { place, message } => {
-            let all = params([("chat_id", Target::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
+        ChannelAction::Delete { place, message } => {
+            let all =
+                params([("chat_id", TelegramTarget::parse(&place)?.chat), ("message_id", json!(number(&message)?))]);
             (call("deleteMessage", all).await, None)
         }
     };
@@ -294,18 +319,19 @@ pub(super) async fn act(telegram: &Telegram, act: Act) -> Result<Receipt, Failur
         Ok(_) => Ok(Receipt { message, details: Value::Null }),
         // The message has that content already or is deleted already, as requested.
         Err((_, trouble))
-            if trouble.denied(400, "message is not modified") || trouble.denied(400, "message to delete not found") =>
+            if trouble.is_error(400, "message is not modified")
+                || trouble.is_error(400, "message to delete not found") =>
         {
             Ok(Receipt { message, details: Value::Null })
         }
-        Err((method, trouble)) => Err(trouble.into_failure(method, Twice::Harmless)),
+        Err((method, trouble)) => Err(trouble.into_failure(method, RepeatEffect::None)),
     }
 }
 
-fn number(message: &str) -> Result<i64, Failure> {
+fn number(message: &str) -> Result<i64, ChannelError> {
     message.trim().parse().map_err(|_nan| {
         let shown: String = message.chars().filter(|c| !c.is_control()).take(40).collect();
-        Failure::Refused(format!("Telegram: {shown} is not the number of a message"))
+        ChannelError::Refused(format!("Telegram: {shown} is not a message id"))
     })
 }
 
@@ -321,14 +347,14 @@ mod tests {
     fn a_file_goes_the_way_of_its_kind() {
         let ways = |voice| {
             [
-                way(&bytes("a.png", None, 1), voice).0,
-                way(&bytes("a", Some("image/jpeg"), PHOTO + 1), voice).0,
-                way(&bytes("a.gif", None, 1), voice).0,
-                way(&bytes("a.ogg", Some("audio/ogg"), 1), voice).0,
-                way(&bytes("a.mp3", None, 1), voice).0,
-                way(&bytes("a.pdf", None, 1), voice).0,
-                way(&Media::Url("https://x.y/a.PNG?b.pdf".to_owned()), voice).0,
-                way(&Media::Url("https://x.y/".to_owned()), voice).0,
+                media_method(&bytes("a.png", None, 1), voice).0,
+                media_method(&bytes("a", Some("image/jpeg"), MAX_PHOTO_BYTES + 1), voice).0,
+                media_method(&bytes("a.gif", None, 1), voice).0,
+                media_method(&bytes("a.ogg", Some("audio/ogg"), 1), voice).0,
+                media_method(&bytes("a.mp3", None, 1), voice).0,
+                media_method(&bytes("a.pdf", None, 1), voice).0,
+                media_method(&Media::Url("https://x.y/a.PNG?b.pdf".to_owned()), voice).0,
+                media_method(&Media::Url("https://x.y/".to_owned()), voice).0,
             ]
         };
         let [photo, animation, document] = ["sendPhoto", "sendAnimation", "sendDocument"];
@@ -339,12 +365,12 @@ mod tests {
     fn shape(text: &str, media: usize) -> Vec<String> {
         let media = (0..media).map(|_| bytes("a.png", None, 1)).collect();
         let outgoing = Outgoing { text: text.to_owned(), media, ..Outgoing::default() };
-        let told = |step: Step| match step {
-            Step::Text(part) => format!("text {}", part.plain.len()),
-            Step::Media(_, caption) => format!("media {}", caption.map_or(0, |part| part.plain.len())),
-            Step::Poll(_) => "poll".to_owned(),
+        let told = |step: OutgoingPart| match step {
+            OutgoingPart::Text(part) => format!("text {}", part.plain.len()),
+            OutgoingPart::Media(_, caption) => format!("media {}", caption.map_or(0, |part| part.plain.len())),
+            OutgoingPart::Poll(_) => "poll".to_owned(),
         };
-        plan(outgoing, 4000).into_iter().map(told).collect()
+        split(outgoing, 4000).into_iter().map(told).collect()
     }
 
     #[test]

@@ -2,25 +2,25 @@
 
 use serde_json::{Map, Value, json};
 
-use super::GENERAL;
-use crate::{Failure, Place};
+use super::GENERAL_TOPIC;
+use crate::{ChannelError, Destination};
 
 /// A chat and a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct TelegramTarget {
     /// A number, or `@name`.
     pub(super) chat: Value,
     pub(super) topic: Option<i64>,
 }
 
-impl Target {
+impl TelegramTarget {
     /// Parses `7`, `-1007`, `@name`, `telegram:7`, `t.me/name` and `-1007:topic:5`.
-    pub(super) fn parse(place: &Place) -> Result<Self, Failure> {
+    pub(super) fn parse(place: &Destination) -> Result<Self, ChannelError> {
         let refused = |what: &str| {
             let shown: String = place.to.chars().filter(|c| !c.is_control()).take(80).collect();
-            Failure::Refused(format!(
-                "Telegram: {shown} is not {what}; a person is a number such as 123456, a group a number such as \
-                 -1001234567890, and a public group or channel may be @its_name"
+            ChannelError::Refused(format!(
+                "Telegram: {shown} is not {what}; use a user id such as 123456, a group id such as -1001234567890, or \
+                 the @name of a public group or channel"
             ))
         };
         let mut to = place.to.trim();
@@ -32,7 +32,7 @@ impl Target {
             None => (to, None),
         };
         let topic = place.thread.as_deref().or(own_topic).map(str::trim).filter(|topic| !topic.is_empty());
-        let topic = topic.map(|topic| topic.parse::<i64>().map_err(|_nan| refused("with a topic that is a number")));
+        let topic = topic.map(|topic| topic.parse::<i64>().map_err(|_nan| refused("a chat with a numeric topic id")));
         let topic = topic.transpose()?;
         if let Ok(id) = chat.parse::<i64>() {
             return Ok(Self { chat: json!(id), topic });
@@ -40,14 +40,14 @@ impl Target {
         let name = chat.strip_prefix("t.me/").or_else(|| chat.strip_prefix('@')).unwrap_or_default();
         let is_name = name.len() >= 4 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if !is_name {
-            return Err(refused("a chat"));
+            return Err(refused("a valid chat"));
         }
         Ok(Self { chat: json!(format!("@{name}")), topic })
     }
 
     /// Parameters for sending. The general topic must not be named.
     pub(super) fn params(&self) -> Map<String, Value> {
-        let topic = self.topic.filter(|topic| *topic != GENERAL);
+        let topic = self.topic.filter(|topic| *topic != GENERAL_TOPIC);
         params([("chat_id", self.chat.clone()), ("message_thread_id", json!(topic))])
     }
 
@@ -67,8 +67,8 @@ mod tests {
     use super::*;
 
     fn read(to: &str, thread: Option<&str>) -> Option<(Value, Option<i64>)> {
-        let place = Place { to: to.to_owned(), thread: thread.map(str::to_owned) };
-        Target::parse(&place).ok().map(|target| (target.chat, target.topic))
+        let place = Destination { to: to.to_owned(), thread: thread.map(str::to_owned) };
+        TelegramTarget::parse(&place).ok().map(|target| (target.chat, target.topic))
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_general_topic_is_named_only_where_it_must() {
-        let target = Target { chat: json!(7), topic: Some(GENERAL) };
+        let target = TelegramTarget { chat: json!(7), topic: Some(GENERAL_TOPIC) };
         assert_eq!(Value::Object(target.params()), json!({"chat_id": 7}));
         assert_eq!(Value::Object(target.all_params()), json!({"chat_id": 7, "message_thread_id": 1}));
     }

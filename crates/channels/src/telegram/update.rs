@@ -2,43 +2,47 @@
 
 use serde_json::Value;
 
-use super::Me;
-use crate::incoming::{Attachment, Event, Incoming, Membership, Peer, PeerKind, Quoted, Reaction, Sender, Source};
+use super::BotIdentity;
+use crate::incoming::{
+    Attachment, AttachmentSource, ChannelEvent, Incoming, Membership, MessageSender, Peer, PeerKind, QuotedMessage,
+    Reaction,
+};
 
 /// Kinds of updates that are requested.
-pub(crate) const KINDS: [&str; 5] = ["message", "edited_message", "channel_post", "message_reaction", "my_chat_member"];
+pub(crate) const UPDATE_KINDS: [&str; 5] =
+    ["message", "edited_message", "channel_post", "message_reaction", "my_chat_member"];
 
 /// Returns the id of an update, which is also the position in the sequence.
-pub(crate) fn number(update: &Value) -> Option<i64> {
+pub(crate) fn update_id(update: &Value) -> Option<i64> {
     update["update_id"].as_i64()
 }
 
 /// Converts an update; `None` if it is not relevant: an unknown kind, or a command for another bot.
-pub(crate) fn read(update: &Value, me: &Me, account: &str) -> Option<Event> {
-    let event = number(update)?.to_string();
+pub(crate) fn read(update: &Value, me: &BotIdentity, account: &str) -> Option<ChannelEvent> {
+    let event = update_id(update)?.to_string();
     let message = |kind: &str| {
-        let message = Message { value: update.get(kind)?, me };
+        let message = UpdateMessage { value: update.get(kind)?, me };
         let incoming = message.read(&event, account)?;
         Some(Box::new(incoming))
     };
     if let Some(incoming) = message("message").or_else(|| message("channel_post")) {
-        return Some(Event::Message(incoming));
+        return Some(ChannelEvent::Message(incoming));
     }
     if let Some(incoming) = message("edited_message") {
-        return Some(Event::Edited(incoming));
+        return Some(ChannelEvent::Edited(incoming));
     }
     if let Some(reaction) = update.get("message_reaction") {
-        return reacted(reaction, event, account).map(Event::Reacted);
+        return reacted(reaction, event, account).map(ChannelEvent::Reacted);
     }
-    membership(update.get("my_chat_member")?, event, account).map(Event::Membership)
+    membership(update.get("my_chat_member")?, event, account).map(ChannelEvent::Membership)
 }
 
-struct Message<'a> {
+struct UpdateMessage<'a> {
     value: &'a Value,
-    me: &'a Me,
+    me: &'a BotIdentity,
 }
 
-impl Message<'_> {
+impl UpdateMessage<'_> {
     fn read(&self, event: &str, account: &str) -> Option<Incoming> {
         let message = self.value;
         let peer = peer(&message["chat"])?;
@@ -87,7 +91,7 @@ impl Message<'_> {
     }
 
     /// Returns the entities of the text: kind, text, and mentioned user.
-    fn entities(&self) -> Vec<Entity> {
+    fn entities(&self) -> Vec<TextEntity> {
         let (text, entities) = match self.value["text"].as_str() {
             Some(text) => (text, &self.value["entities"]),
             None => (self.value["caption"].as_str().unwrap_or_default(), &self.value["caption_entities"]),
@@ -97,7 +101,7 @@ impl Message<'_> {
             let start = usize::try_from(entity["offset"].as_u64()?).ok()?;
             let length = usize::try_from(entity["length"].as_u64()?).ok()?;
             let words = units.get(start..start.checked_add(length)?)?;
-            Some(Entity {
+            Some(TextEntity {
                 kind: entity["type"].as_str()?.to_owned(),
                 is_first: start == 0,
                 words: String::from_utf16_lossy(words),
@@ -109,7 +113,7 @@ impl Message<'_> {
 
     /// Returns the text with `/word@us` replaced by `/word`, and whether it is a command; `None` if another bot is
     /// addressed.
-    fn command(&self, text: String, entities: &[Entity]) -> Option<(String, bool)> {
+    fn command(&self, text: String, entities: &[TextEntity]) -> Option<(String, bool)> {
         let Some(command) = entities.iter().find(|entity| entity.is_first && entity.kind == "bot_command") else {
             let is_command = text.starts_with('/');
             return Some((text, is_command));
@@ -125,7 +129,7 @@ impl Message<'_> {
     }
 
     /// Returns whether the bot is mentioned, and whether someone else is.
-    fn mentions(&self, entities: &[Entity]) -> (bool, bool) {
+    fn mentions(&self, entities: &[TextEntity]) -> (bool, bool) {
         let (mut us, mut others) = (false, false);
         for entity in entities {
             let is_us = match (entity.kind.as_str(), entity.words.split_once('@')) {
@@ -146,12 +150,12 @@ impl Message<'_> {
 
     /// Returns the message that this one replies to. In topics Telegram reports every message as a reply to the first
     /// one; that is ignored.
-    fn quoted(&self) -> Option<Quoted> {
+    fn quoted(&self) -> Option<QuotedMessage> {
         let answered =
             self.value.get("reply_to_message").filter(|answered| answered.get("forum_topic_created").is_none())?;
         let part = self.value["quote"]["text"].as_str();
         let text = part.or_else(|| answered["text"].as_str()).or_else(|| answered["caption"].as_str());
-        Some(Quoted {
+        Some(QuotedMessage {
             message: answered["message_id"].as_i64()?.to_string(),
             sender: sender(answered).map(|sender| sender.name),
             text: text.unwrap_or_default().to_owned(),
@@ -160,7 +164,7 @@ impl Message<'_> {
     }
 }
 
-struct Entity {
+struct TextEntity {
     kind: String,
     is_first: bool,
     words: String,
@@ -172,7 +176,7 @@ fn thread(message: &Value) -> Option<String> {
     let is_topic = message["is_topic_message"] == true;
     let id = message["message_thread_id"].as_i64().filter(|_| is_topic);
     // The general topic has no id in messages, and id 1 everywhere else.
-    let general = (id.is_none() && message["chat"]["is_forum"] == true).then_some(super::GENERAL);
+    let general = (id.is_none() && message["chat"]["is_forum"] == true).then_some(super::GENERAL_TOPIC);
     id.or(general).map(|id| id.to_string())
 }
 
@@ -189,7 +193,7 @@ fn peer(chat: &Value) -> Option<Peer> {
 /// Returns the sender; `None` if it is missing or inconsistent. A sender that posts as a group or channel is that group
 /// or channel, not the bot that Telegram substitutes. Ids of people are positive, those of groups and channels
 /// negative; others are rejected, so that no chat can have the id of a person.
-fn sender(message: &Value) -> Option<Sender> {
+fn sender(message: &Value) -> Option<MessageSender> {
     let as_chat = message.get("sender_chat").or_else(|| message.get("actor_chat"));
     let person = message.get("from").or_else(|| message.get("user"));
     let channel = message.get("chat").filter(|chat| chat["type"] == "channel");
@@ -199,7 +203,7 @@ fn sender(message: &Value) -> Option<Sender> {
         (None, None) => (channel?, true),
     };
     let id = from["id"].as_i64().filter(|id| if is_chat { *id < 0 } else { *id > 0 })?;
-    Some(Sender {
+    Some(MessageSender {
         id: id.to_string(),
         name: name(from),
         username: from["username"].as_str().map(str::to_owned),
@@ -245,7 +249,7 @@ fn attachments(message: &Value) -> Vec<Attachment> {
 
 fn attachment(file: &Value, mime: Option<&str>) -> Option<Attachment> {
     Some(Attachment {
-        source: Source::Platform(file["file_id"].as_str()?.to_owned()),
+        source: AttachmentSource::Platform(file["file_id"].as_str()?.to_owned()),
         name: file["file_name"].as_str().map(str::to_owned),
         mime: file["mime_type"].as_str().or(mime).map(str::to_owned),
         size: file["file_size"].as_u64(),

@@ -2,71 +2,71 @@
 
 use serde_json::Value;
 
-use super::{Intake, Telegram, update};
-use crate::{Batch, Failure, Secret};
+use super::{Telegram, UpdateMode, update};
+use crate::{Batch, ChannelError, Secret};
 
 /// Header that contains the secret.
-pub const HEADER: &str = "x-telegram-bot-api-secret-token";
+pub const SECRET_HEADER: &str = "x-telegram-bot-api-secret-token";
 
 /// Maximum size of an update.
-pub const LARGEST: usize = 1 << 20;
+pub const MAX_UPDATE_BYTES: usize = 1 << 20;
 
 /// Why an update is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rejected {
+pub enum UpdateRejection {
     /// The secret is wrong.
-    Stranger,
+    WrongSecret,
     /// It is too large.
-    Large,
+    TooLarge,
     /// It is not an update.
-    Garbled,
+    Invalid,
     /// The bot's own identity is not known yet; Telegram will retry.
-    Early,
+    NotReady,
 }
 
-impl Rejected {
+impl UpdateRejection {
     /// Returns the HTTP status of the response.
     pub fn status(self) -> u16 {
         match self {
-            Self::Stranger => 401,
-            Self::Large => 413,
-            Self::Garbled => 400,
-            Self::Early => 503,
+            Self::WrongSecret => 401,
+            Self::TooLarge => 413,
+            Self::Invalid => 400,
+            Self::NotReady => 503,
         }
     }
 }
 
 impl Telegram {
-    /// Parses an update. `secret` is the value of its [`HEADER`], if present.
+    /// Parses an update. `secret` is the value of its [`SECRET_HEADER`], if present.
     ///
     /// The caller must respond with 200 only after the sink has stored the batch, since Telegram would otherwise not
     /// retry. The batch may have no events.
-    pub fn delivered(&self, secret: Option<&str>, body: &[u8]) -> Result<Batch, Rejected> {
-        let expected = match &self.settings.intake {
-            Intake::Webhook { secret, .. } => secret,
-            Intake::Polling => return Err(Rejected::Stranger),
+    pub fn parse_delivery(&self, secret: Option<&str>, body: &[u8]) -> Result<Batch, UpdateRejection> {
+        let expected = match &self.settings.update_mode {
+            UpdateMode::Webhook { secret, .. } => secret,
+            UpdateMode::Polling => return Err(UpdateRejection::WrongSecret),
         };
-        if !expected.is(secret.unwrap_or_default()) {
-            return Err(Rejected::Stranger);
+        if !expected.equals(secret.unwrap_or_default()) {
+            return Err(UpdateRejection::WrongSecret);
         }
-        if body.len() > LARGEST {
-            return Err(Rejected::Large);
+        if body.len() > MAX_UPDATE_BYTES {
+            return Err(UpdateRejection::TooLarge);
         }
-        let update: Value = serde_json::from_slice(body).map_err(|_garbled| Rejected::Garbled)?;
-        if update::number(&update).is_none() {
-            return Err(Rejected::Garbled);
+        let update: Value = serde_json::from_slice(body).map_err(|_garbled| UpdateRejection::Invalid)?;
+        if update::update_id(&update).is_none() {
+            return Err(UpdateRejection::Invalid);
         }
-        let me = self.me.get().ok_or(Rejected::Early)?;
+        let me = self.identity.get().ok_or(UpdateRejection::NotReady)?;
         let event = update::read(&update, me, &self.settings.account);
         Ok(Batch { events: event.into_iter().collect(), cursor: None })
     }
 }
 
 /// Rejects settings that Telegram would reject or that would not authenticate updates.
-pub(super) fn check(url: &str, secret: &Secret) -> Result<(), Failure> {
-    let refused = |why: &str| Err(Failure::Refused(why.to_owned()));
+pub(super) fn check(url: &str, secret: &Secret) -> Result<(), ChannelError> {
+    let refused = |why: &str| Err(ChannelError::Refused(why.to_owned()));
     if !url.starts_with("https://") {
-        return refused("channels.telegram.webhookUrl does not begin with https://, which Telegram asks for");
+        return refused("channels.telegram.webhookUrl must begin with https://, which Telegram requires");
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let secret = secret.expose();
@@ -82,19 +82,19 @@ mod tests {
 
     use super::*;
     use crate::{
-        Road,
-        telegram::{Me, Settings},
+        HttpClients,
+        telegram::{BotIdentity, Settings},
     };
 
     const SECRET: &str = "a-good-long-secret";
 
     fn bot(is_known: bool) -> Telegram {
         let mut settings = Settings::new("main", Secret::from("1:abc"));
-        settings.intake = Intake::Webhook { url: "https://x.y/hook".to_owned(), secret: Secret::from(SECRET) };
-        let bot = Telegram::new(Road::default(), settings).unwrap();
+        settings.update_mode = UpdateMode::Webhook { url: "https://x.y/hook".to_owned(), secret: Secret::from(SECRET) };
+        let bot = Telegram::new(HttpClients::default(), settings).unwrap();
         if is_known {
-            let me = Me { id: 1, username: None, name: String::new(), reads_groups: true };
-            bot.me.set(me).unwrap();
+            let me = BotIdentity { id: 1, username: None, name: String::new(), can_read_groups: true };
+            bot.identity.set(me).unwrap();
         }
         bot
     }
@@ -109,26 +109,26 @@ mod tests {
     fn only_telegram_is_heard() {
         let bot = bot(true);
         let ids = |batch: Batch| batch.events.iter().map(|event| event.id().to_owned()).collect::<Vec<_>>();
-        assert_eq!(bot.delivered(Some(SECRET), &update()).map(ids), Ok(vec!["5".to_owned()]));
+        assert_eq!(bot.parse_delivery(Some(SECRET), &update()).map(ids), Ok(vec!["5".to_owned()]));
         for wrong in [None, Some(""), Some("a-good-long-secreT"), Some("a-good-long-secret ")] {
-            assert_eq!(bot.delivered(wrong, &update()), Err(Rejected::Stranger));
+            assert_eq!(bot.parse_delivery(wrong, &update()), Err(UpdateRejection::WrongSecret));
         }
-        let polling = Telegram::new(Road::default(), Settings::new("main", Secret::from("1:abc"))).unwrap();
-        assert_eq!(polling.delivered(Some(""), &update()), Err(Rejected::Stranger));
+        let polling = Telegram::new(HttpClients::default(), Settings::new("main", Secret::from("1:abc"))).unwrap();
+        assert_eq!(polling.parse_delivery(Some(""), &update()), Err(UpdateRejection::WrongSecret));
     }
 
     #[test]
     fn what_is_no_update_is_not_taken() {
-        let deliver = |body: &[u8]| bot(true).delivered(Some(SECRET), body).map_err(Rejected::status);
+        let deliver = |body: &[u8]| bot(true).parse_delivery(Some(SECRET), body).map_err(UpdateRejection::status);
         assert_eq!(deliver(b"{"), Err(400));
         assert_eq!(deliver(b"{\"message\": {}}"), Err(400));
-        assert_eq!(deliver(&vec![b' '; LARGEST + 1]), Err(413));
+        assert_eq!(deliver(&vec![b' '; MAX_UPDATE_BYTES + 1]), Err(413));
         assert_eq!(
             deliver(b"{\"update_id\": 6, \"news\": {}}"),
             Ok(Batch::default()),
             "news that nobody knows are taken"
         );
-        assert_eq!(bot(false).delivered(Some(SECRET), &update()), Err(Rejected::Early));
+        assert_eq!(bot(false).parse_delivery(Some(SECRET), &update()), Err(UpdateRejection::NotReady));
     }
 
     #[test]

@@ -6,52 +6,54 @@ use serde_json::json;
 
 use super::{
     Webhook,
-    signature::{self, Doubt},
+    signature::{self, SignatureError},
 };
-use crate::{Attachment, Batch, Event, Incoming, Peer, PeerKind, Quoted, Sender, Source};
+use crate::{
+    Attachment, AttachmentSource, Batch, ChannelEvent, Incoming, MessageSender, Peer, PeerKind, QuotedMessage,
+};
 
 /// Maximum size of a request.
-pub const LARGEST: usize = 8 << 20;
+pub const MAX_REQUEST_BYTES: usize = 8 << 20;
 
 /// Maximum length of an id.
-const ID: usize = 256;
+const MAX_ID_CHARS: usize = 256;
 
 /// Why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rejected {
+pub enum InboundRejection {
     /// The signature is missing or wrong.
-    Stranger,
+    WrongSignature,
     /// The signature is too old, or the clocks differ.
-    Old,
+    Expired,
     /// It is too large.
-    Large,
+    TooLarge,
     /// The body is invalid.
-    Garbled(String),
+    Invalid(String),
 }
 
-impl Rejected {
+impl InboundRejection {
     /// Returns the HTTP status of the response.
     pub fn status(&self) -> u16 {
         match self {
-            Self::Stranger | Self::Old => 401,
-            Self::Large => 413,
-            Self::Garbled(_) => 400,
+            Self::WrongSignature | Self::Expired => 401,
+            Self::TooLarge => 413,
+            Self::Invalid(_) => 400,
         }
     }
 
     /// Returns the error message for the peer.
-    pub fn advice(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
-            Self::Stranger => format!(
+            Self::WrongSignature => format!(
                 "the signature is missing or wrong; {} is v1= and the hex HMAC-SHA256 of <timestamp>.<body>",
-                signature::SIGNATURE
+                signature::SIGNATURE_HEADER
             ),
-            Self::Old => format!(
-                "the timestamp is more than {} s away from our clock; sign each delivery when you send it",
-                signature::TOLERANCE
+            Self::Expired => format!(
+                "the timestamp differs from the gateway's clock by more than {} s; sign each delivery when you send it",
+                signature::CLOCK_TOLERANCE
             ),
-            Self::Large => format!("a delivery has at most {LARGEST} bytes"),
-            Self::Garbled(why) => format!("the body cannot be understood: {why}"),
+            Self::TooLarge => format!("the body exceeds the limit of {MAX_REQUEST_BYTES} bytes"),
+            Self::Invalid(why) => format!("the body is not valid: {why}"),
         }
     }
 }
@@ -59,23 +61,23 @@ impl Rejected {
 /// Headers of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Headers<'a> {
-    /// Value of [`signature::TIMESTAMP`].
+    /// Value of [`signature::TIMESTAMP_HEADER`].
     pub timestamp: Option<&'a str>,
-    /// Value of [`signature::SIGNATURE`].
+    /// Value of [`signature::SIGNATURE_HEADER`].
     pub signature: Option<&'a str>,
 }
 
 /// The request body. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Body {
+struct InboundBody {
     id: String,
     #[serde(default)]
     text: String,
     sender: Person,
-    chat: Option<Chat>,
+    chat: Option<InboundChat>,
     thread: Option<String>,
-    reply_to: Option<Answered>,
+    reply_to: Option<RepliedMessage>,
     #[serde(default)]
     mentioned: bool,
     #[serde(default)]
@@ -94,7 +96,7 @@ struct Person {
 }
 
 #[derive(Debug, Deserialize)]
-struct Chat {
+struct InboundChat {
     id: String,
     #[serde(default)]
     kind: Kind,
@@ -111,7 +113,7 @@ enum Kind {
 }
 
 #[derive(Debug, Deserialize)]
-struct Answered {
+struct RepliedMessage {
     id: String,
     #[serde(default)]
     text: String,
@@ -135,28 +137,30 @@ impl Webhook {
     ///
     /// The caller must respond with 200 only after the sink has stored the batch. The event id consists of the chat and
     /// the message id, which are signed: a repetition is recognised regardless of its headers.
-    pub fn delivered(&self, headers: Headers<'_>, body: &[u8]) -> Result<Batch, Rejected> {
-        if body.len() > LARGEST {
-            return Err(Rejected::Large);
+    pub fn parse_request(&self, headers: Headers<'_>, body: &[u8]) -> Result<Batch, InboundRejection> {
+        if body.len() > MAX_REQUEST_BYTES {
+            return Err(InboundRejection::TooLarge);
         }
         let now_ms = (self.clock)();
         let checked = signature::verify(&self.settings.secret, headers.timestamp, headers.signature, body, now_ms);
         checked.map_err(|doubt| match doubt {
-            Doubt::Wrong => Rejected::Stranger,
-            Doubt::Old => Rejected::Old,
+            SignatureError::Invalid => InboundRejection::WrongSignature,
+            SignatureError::Expired => InboundRejection::Expired,
         })?;
         // The error may be as long as the body.
-        let garbled = |error: serde_json::Error| Rejected::Garbled(error.to_string().chars().take(200).collect());
-        let body: Body = serde_json::from_slice(body).map_err(garbled)?;
-        let incoming = read(body, &self.settings.account, now_ms).map_err(|why| Rejected::Garbled(why.to_owned()))?;
-        Ok(Batch { events: vec![Event::Message(Box::new(incoming))], cursor: None })
+        let garbled =
+            |error: serde_json::Error| InboundRejection::Invalid(error.to_string().chars().take(200).collect());
+        let body: InboundBody = serde_json::from_slice(body).map_err(garbled)?;
+        let incoming =
+            read(body, &self.settings.account, now_ms).map_err(|why| InboundRejection::Invalid(why.to_owned()))?;
+        Ok(Batch { events: vec![ChannelEvent::Message(Box::new(incoming))], cursor: None })
     }
 }
 
-fn read(body: Body, account: &str, now_ms: u64) -> Result<Incoming, &'static str> {
-    let Body { id, text, sender, chat, thread, reply_to, mentioned, media, timestamp } = body;
+fn read(body: InboundBody, account: &str, now_ms: u64) -> Result<Incoming, &'static str> {
+    let InboundBody { id, text, sender, chat, thread, reply_to, mentioned, media, timestamp } = body;
     let peer = match chat {
-        Some(Chat { id, kind, title }) => Peer {
+        Some(InboundChat { id, kind, title }) => Peer {
             kind: match kind {
                 Kind::Direct => PeerKind::Direct,
                 Kind::Group => PeerKind::Group,
@@ -167,19 +171,19 @@ fn read(body: Body, account: &str, now_ms: u64) -> Result<Incoming, &'static str
         },
         None => Peer { kind: PeerKind::Direct, id: sender.id.clone(), title: None },
     };
-    let is_id = |id: &str| !id.trim().is_empty() && id.len() <= ID && !id.contains(char::is_control);
+    let is_id = |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_CHARS && !id.contains(char::is_control);
     if ![&id, &sender.id, &peer.id].into_iter().chain(&thread).all(|id| is_id(id)) {
-        return Err("ids have 1 to 256 characters and no control characters");
+        return Err("ids must have 1 to 256 characters and no control characters");
     }
     // A direct chat belongs to its sender; otherwise one sender could write into another's session.
     if peer.kind == PeerKind::Direct && peer.id != sender.id {
-        return Err("a direct chat has the id of its sender");
+        return Err("the peer id of a direct chat must be the sender id");
     }
     let media: Vec<Attachment> = media.into_iter().map(attachment).collect::<Result<_, _>>()?;
     if text.trim().is_empty() && media.is_empty() {
-        return Err("there is neither text nor media");
+        return Err("the message has neither text nor media");
     }
-    let quoted = |Answered { id, text, sender, ours }| Quoted { message: id, sender, text, is_ours: ours };
+    let quoted = |RepliedMessage { id, text, sender, ours }| QuotedMessage { message: id, sender, text, is_ours: ours };
     let reply_to = reply_to.map(quoted);
     Ok(Incoming {
         // The chat is part of the event id, so a message id may occur in several chats.
@@ -187,7 +191,7 @@ fn read(body: Body, account: &str, now_ms: u64) -> Result<Incoming, &'static str
         message: id,
         account: account.to_owned(),
         peer,
-        sender: Sender {
+        sender: MessageSender {
             id: sender.id,
             name: sender.name,
             username: sender.username,
@@ -210,13 +214,15 @@ fn attachment(file: File) -> Result<Attachment, &'static str> {
     let File { url, data, name, mime, voice } = file;
     let (source, size) = match (url, data) {
         (None, Some(data)) => {
-            let bytes = STANDARD.decode(data.trim()).map_err(|_wrong| "data of media is not base64")?;
+            let bytes = STANDARD.decode(data.trim()).map_err(|_wrong| "the media data is not valid base64")?;
             let size = bytes.len() as u64;
-            (Source::Bytes(bytes), Some(size))
+            (AttachmentSource::Bytes(bytes), Some(size))
         }
-        (Some(url), None) if url.starts_with("https://") || url.starts_with("http://") => (Source::Url(url), None),
-        (Some(_), None) => return Err("a url of media begins with https:// or http://"),
-        (None, None) | (Some(_), Some(_)) => return Err("media have either a url or data"),
+        (Some(url), None) if url.starts_with("https://") || url.starts_with("http://") => {
+            (AttachmentSource::Url(url), None)
+        }
+        (Some(_), None) => return Err("a media url must begin with https:// or http://"),
+        (None, None) | (Some(_), Some(_)) => return Err("a media item must have either a url or data"),
     };
     Ok(Attachment { source, name, mime, size, is_voice: voice })
 }
@@ -226,7 +232,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::{Road, Secret, webhook::Settings};
+    use crate::{HttpClients, Secret, webhook::Settings};
 
     const NOW: u64 = 1_700_000_000_000;
 
@@ -235,16 +241,16 @@ mod tests {
     }
 
     fn hook() -> Webhook {
-        Webhook::new(Road::default(), Settings::new("door", secret(), None), Box::new(|| NOW)).unwrap()
+        Webhook::new(HttpClients::default(), Settings::new("door", secret(), None), Box::new(|| NOW)).unwrap()
     }
 
-    fn deliver(body: &Value) -> Result<Incoming, Rejected> {
+    fn deliver(body: &Value) -> Result<Incoming, InboundRejection> {
         let body = body.to_string();
         let signature = signature::sign(&secret(), NOW / 1000, body.as_bytes());
         let headers = Headers { timestamp: Some("1700000000"), signature: Some(&signature) };
-        let batch = hook().delivered(headers, body.as_bytes())?;
-        match <[Event; 1]>::try_from(batch.events) {
-            Ok([Event::Message(incoming)]) => Ok(*incoming),
+        let batch = hook().parse_request(headers, body.as_bytes())?;
+        match <[ChannelEvent; 1]>::try_from(batch.events) {
+            Ok([ChannelEvent::Message(incoming)]) => Ok(*incoming),
             other => panic!("{other:?}"),
         }
     }
@@ -257,7 +263,7 @@ mod tests {
             message: "m1".to_owned(),
             account: "door".to_owned(),
             peer: Peer { kind: PeerKind::Direct, id: "ann".to_owned(), title: None },
-            sender: Sender { id: "ann".to_owned(), ..Sender::default() },
+            sender: MessageSender { id: "ann".to_owned(), ..MessageSender::default() },
             text: "/hi".to_owned(),
             timestamp_ms: NOW,
             is_command: true,
@@ -279,14 +285,14 @@ mod tests {
         let text = Attachment {
             name: Some("a.txt".to_owned()),
             mime: Some("text/plain".to_owned()),
-            ..file(Source::Bytes(b"hi".to_vec()), Some(2), false)
+            ..file(AttachmentSource::Bytes(b"hi".to_vec()), Some(2), false)
         };
         let expected = Incoming {
             event: r#"m2#["Group","room"]"#.to_owned(),
             message: "m2".to_owned(),
             account: "door".to_owned(),
             peer: Peer { kind: PeerKind::Group, id: "room".to_owned(), title: Some("Room".to_owned()) },
-            sender: Sender {
+            sender: MessageSender {
                 id: "ann".to_owned(),
                 name: "Ann".to_owned(),
                 username: Some("a".to_owned()),
@@ -294,7 +300,7 @@ mod tests {
                 is_chat: false,
             },
             text: "hi".to_owned(),
-            reply_to: Some(Quoted {
+            reply_to: Some(QuotedMessage {
                 message: "m0".to_owned(),
                 sender: Some("us".to_owned()),
                 text: "before".to_owned(),
@@ -302,7 +308,7 @@ mod tests {
             }),
             thread: Some("t".to_owned()),
             was_mentioned: true,
-            media: vec![text, file(Source::Url("https://x.y/z.ogg".to_owned()), None, true)],
+            media: vec![text, file(AttachmentSource::Url("https://x.y/z.ogg".to_owned()), None, true)],
             timestamp_ms: 5,
             ..Incoming::default()
         };
@@ -326,19 +332,19 @@ mod tests {
     fn what_does_not_have_the_shape_is_told() {
         let ann = json!({"id": "ann"});
         for (body, why) in [
-            (json!({"id": "", "sender": ann, "text": "x"}), "ids have"),
-            (json!({"id": "a\nb", "sender": ann, "text": "x"}), "ids have"),
-            (json!({"id": "1", "sender": {"id": "x".repeat(257)}, "text": "x"}), "ids have"),
+            (json!({"id": "", "sender": ann, "text": "x"}), "ids must have"),
+            (json!({"id": "a\nb", "sender": ann, "text": "x"}), "ids must have"),
+            (json!({"id": "1", "sender": {"id": "x".repeat(257)}, "text": "x"}), "ids must have"),
             (json!({"id": "1", "sender": ann, "text": "x", "chat": {"id": "bob"}}), "a direct chat"),
             (json!({"id": "1", "sender": ann, "text": " "}), "neither text"),
             (json!({"id": "1", "sender": ann, "media": [{}]}), "either a url or data"),
-            (json!({"id": "1", "sender": ann, "media": [{"url": "file:///etc/passwd"}]}), "a url of media"),
+            (json!({"id": "1", "sender": ann, "media": [{"url": "file:///etc/passwd"}]}), "a media url"),
             (json!({"id": "1", "sender": ann, "media": [{"data": "?"}]}), "base64"),
             (json!({"id": "1", "sender": ann, "text": "x", "chat": {"id": "c", "kind": "moon"}}), "unknown variant"),
             (json!({"id": "1", "text": "x"}), "missing field `sender`"),
             (json!([]), "invalid"),
         ] {
-            let told = deliver(&body).map_err(|rejected| (rejected.status(), rejected.advice()));
+            let told = deliver(&body).map_err(|rejected| (rejected.status(), rejected.message()));
             assert!(matches!(&told, Err((400, advice)) if advice.contains(why)), "{told:?}");
         }
     }
@@ -350,11 +356,11 @@ mod tests {
             let signature = signature::sign(&secret(), seconds, body.as_bytes());
             let seconds = seconds.to_string();
             let headers = Headers { timestamp: Some(&seconds), signature: Some(&signature) };
-            hook().delivered(headers, body.as_bytes()).map(|batch| batch.events.len())
+            hook().parse_request(headers, body.as_bytes()).map(|batch| batch.events.len())
         };
         assert_eq!(at(NOW / 1000, &body), Ok(1));
-        assert_eq!(at(NOW / 1000 - 301, &body), Err(Rejected::Old));
-        assert_eq!(at(NOW / 1000, &" ".repeat(LARGEST + 1)), Err(Rejected::Large));
-        assert_eq!(hook().delivered(Headers::default(), body.as_bytes()), Err(Rejected::Stranger));
+        assert_eq!(at(NOW / 1000 - 301, &body), Err(InboundRejection::Expired));
+        assert_eq!(at(NOW / 1000, &" ".repeat(MAX_REQUEST_BYTES + 1)), Err(InboundRejection::TooLarge));
+        assert_eq!(hook().parse_request(Headers::default(), body.as_bytes()), Err(InboundRejection::WrongSignature));
     }
 }

@@ -6,21 +6,21 @@ use sha2::Sha256;
 use crate::Secret;
 
 /// Header with the time of signing in seconds since the epoch.
-pub const TIMESTAMP: &str = "x-homard-timestamp";
+pub const TIMESTAMP_HEADER: &str = "x-homard-timestamp";
 
 /// Header with the signature: `v1=` and the HMAC-SHA256 of `<timestamp>.<body>` in hex.
-pub const SIGNATURE: &str = "x-homard-signature";
+pub const SIGNATURE_HEADER: &str = "x-homard-signature";
 
 /// Maximum difference of the clocks in seconds.
-pub const TOLERANCE: u64 = 300;
+pub const CLOCK_TOLERANCE: u64 = 300;
 
 /// Why a signature is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum SignatureError {
     /// It is missing, or not valid for this body.
-    Wrong,
+    Invalid,
     /// It is too old, or in the future.
-    Old,
+    Expired,
 }
 
 /// Returns the signature of a body in the format of its header.
@@ -37,14 +37,15 @@ pub fn verify(
     signature: Option<&str>,
     body: &[u8],
     now_ms: u64,
-) -> Result<(), Doubt> {
+) -> Result<(), SignatureError> {
     let timestamp = timestamp.map(str::trim).unwrap_or_default();
-    let seconds: u64 = timestamp.parse().map_err(|_nan| Doubt::Wrong)?;
-    let given = signature.and_then(|signature| unhex(signature.trim().strip_prefix("v1=")?)).ok_or(Doubt::Wrong)?;
+    let seconds: u64 = timestamp.parse().map_err(|_nan| SignatureError::Invalid)?;
+    let given =
+        signature.and_then(|signature| unhex(signature.trim().strip_prefix("v1=")?)).ok_or(SignatureError::Invalid)?;
     // The header's text is signed, not the parsed number.
-    let mac = mac(secret, timestamp, body).ok_or(Doubt::Wrong)?;
-    mac.verify_slice(&given).map_err(|_wrong| Doubt::Wrong)?;
-    if seconds.abs_diff(now_ms / 1000) > TOLERANCE { Err(Doubt::Old) } else { Ok(()) }
+    let mac = mac(secret, timestamp, body).ok_or(SignatureError::Invalid)?;
+    mac.verify_slice(&given).map_err(|_wrong| SignatureError::Invalid)?;
+    if seconds.abs_diff(now_ms / 1000) > CLOCK_TOLERANCE { Err(SignatureError::Expired) } else { Ok(()) }
 }
 
 fn mac(secret: &Secret, timestamp: &str, body: &[u8]) -> Option<Hmac<Sha256>> {
@@ -91,16 +92,16 @@ mod tests {
         assert_eq!(check(at, Some(&good), b"body", now), Ok(()));
         assert_eq!(check(at, Some(&good.to_uppercase().replace("V1", "v1")), b"body", now), Ok(()));
         assert_eq!(check(at, Some(&good), b"body", now + 300), Ok(()));
-        assert_eq!(check(at, Some(&good), b"body", now - 301), Err(Doubt::Old));
-        assert_eq!(check(at, Some(&good), b"body", now + 301), Err(Doubt::Old));
-        assert_eq!(check(at, Some(&good), b"bodY", now), Err(Doubt::Wrong));
-        assert_eq!(check(Some("1700000001"), Some(&good), b"body", now), Err(Doubt::Wrong));
+        assert_eq!(check(at, Some(&good), b"body", now - 301), Err(SignatureError::Expired));
+        assert_eq!(check(at, Some(&good), b"body", now + 301), Err(SignatureError::Expired));
+        assert_eq!(check(at, Some(&good), b"bodY", now), Err(SignatureError::Invalid));
+        assert_eq!(check(Some("1700000001"), Some(&good), b"body", now), Err(SignatureError::Invalid));
         let other = sign(&Secret::from("another secret of tests"), now, b"body");
         for wrong in [None, Some(""), Some("v1="), Some("v1=zz"), Some("v1=abc"), Some(&good[3..]), Some(&other)] {
-            assert_eq!(check(at, wrong, b"body", now), Err(Doubt::Wrong), "{wrong:?}");
+            assert_eq!(check(at, wrong, b"body", now), Err(SignatureError::Invalid), "{wrong:?}");
         }
         for wrong in [None, Some(""), Some("now"), Some("-1"), Some("99999999999999999999")] {
-            assert_eq!(check(wrong, Some(&good), b"body", now), Err(Doubt::Wrong), "{wrong:?}");
+            assert_eq!(check(wrong, Some(&good), b"body", now), Err(SignatureError::Invalid), "{wrong:?}");
         }
     }
 

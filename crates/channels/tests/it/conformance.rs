@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::support::{SECRET, bot, peer, telegram_at, webhook_at, words};
-use homard_channels::{Channel, Failure, Road, telegram::Telegram};
+use homard_channels::{Channel, ChannelError, HttpClients, telegram::Telegram};
 use homard_testkit::{FakeTelegram, FakeWebhook, fake_telegram, fake_webhook};
 
 /// Faults that can happen on any platform.
 #[derive(Debug, Clone, Copy)]
-enum Wrong {
+enum InjectedFault {
     /// It asks to wait this many seconds.
     Later(u64),
     /// It rejects the request.
@@ -25,9 +25,9 @@ enum Wrong {
 trait Platform {
     fn channel(&self) -> Box<dyn Channel>;
     /// The same channel with an unreachable platform.
-    fn lonely(&self) -> Box<dyn Channel>;
-    fn spoil(&self, wrong: Wrong);
-    fn seen(&self) -> Vec<String>;
+    fn unreachable(&self) -> Box<dyn Channel>;
+    fn inject(&self, wrong: InjectedFault);
+    fn messages(&self) -> Vec<String>;
     fn secret(&self) -> &'static str;
 }
 
@@ -36,23 +36,25 @@ impl Platform for FakeTelegram {
         Box::new(bot(self))
     }
 
-    fn lonely(&self) -> Box<dyn Channel> {
-        Box::new(Telegram::new(Road::default(), telegram_at("http://127.0.0.1:1".to_owned())).unwrap())
+    fn unreachable(&self) -> Box<dyn Channel> {
+        Box::new(Telegram::new(HttpClients::default(), telegram_at("http://127.0.0.1:1".to_owned())).unwrap())
     }
 
-    fn spoil(&self, wrong: Wrong) {
+    fn inject(&self, wrong: InjectedFault) {
         let fault = match wrong {
-            Wrong::Later(seconds) => fake_telegram::Fault::Flood(seconds),
-            Wrong::Refusal => fake_telegram::Fault::Denied(403, "Forbidden: bot was blocked by the user"),
-            Wrong::Busy => fake_telegram::Fault::Denied(503, "Service Unavailable"),
-            Wrong::Cut => fake_telegram::Fault::Cut,
-            Wrong::AcceptThenDrop => fake_telegram::Fault::AcceptThenDrop,
+            InjectedFault::Later(seconds) => fake_telegram::TelegramFault::Flood(seconds),
+            InjectedFault::Refusal => {
+                fake_telegram::TelegramFault::Denied(403, "Forbidden: bot was blocked by the user")
+            }
+            InjectedFault::Busy => fake_telegram::TelegramFault::Denied(503, "Service Unavailable"),
+            InjectedFault::Cut => fake_telegram::TelegramFault::Cut,
+            InjectedFault::AcceptThenDrop => fake_telegram::TelegramFault::AcceptThenDrop,
         };
-        Self::spoil(self, "sendMessage", fault);
+        Self::add_fault(self, "sendMessage", fault);
     }
 
-    fn seen(&self) -> Vec<String> {
-        Self::seen(self).into_iter().map(|seen| seen.text).collect()
+    fn messages(&self) -> Vec<String> {
+        Self::visible_messages(self).into_iter().map(|seen| seen.text).collect()
     }
 
     fn secret(&self) -> &'static str {
@@ -65,23 +67,23 @@ impl Platform for FakeWebhook {
         Box::new(peer(self))
     }
 
-    fn lonely(&self) -> Box<dyn Channel> {
+    fn unreachable(&self) -> Box<dyn Channel> {
         Box::new(webhook_at("http://127.0.0.1:1".to_owned()))
     }
 
-    fn spoil(&self, wrong: Wrong) {
+    fn inject(&self, wrong: InjectedFault) {
         let fault = match wrong {
-            Wrong::Later(seconds) => fake_webhook::Fault::Status(429, Some(seconds)),
-            Wrong::Refusal => fake_webhook::Fault::Status(403, None),
-            Wrong::Busy => fake_webhook::Fault::Status(503, None),
-            Wrong::Cut => fake_webhook::Fault::Cut,
-            Wrong::AcceptThenDrop => fake_webhook::Fault::AcceptThenDrop,
+            InjectedFault::Later(seconds) => fake_webhook::WebhookFault::Status(429, Some(seconds)),
+            InjectedFault::Refusal => fake_webhook::WebhookFault::Status(403, None),
+            InjectedFault::Busy => fake_webhook::WebhookFault::Status(503, None),
+            InjectedFault::Cut => fake_webhook::WebhookFault::Cut,
+            InjectedFault::AcceptThenDrop => fake_webhook::WebhookFault::AcceptThenDrop,
         };
-        Self::spoil(self, fault);
+        Self::add_fault(self, fault);
     }
 
-    fn seen(&self) -> Vec<String> {
-        Self::seen(self).into_iter().map(|body| body["text"].as_str().unwrap().to_owned()).collect()
+    fn messages(&self) -> Vec<String> {
+        Self::visible_messages(self).into_iter().map(|body| body["text"].as_str().unwrap().to_owned()).collect()
     }
 
     fn secret(&self) -> &'static str {
@@ -91,45 +93,45 @@ impl Platform for FakeWebhook {
 
 async fn conforms(platform: &impl Platform) {
     let channel = platform.channel();
-    let manner = channel.manner();
+    let manner = channel.capabilities();
     let name = manner.channel;
     let send = async |id: &str, text: &str| channel.send(words(id, "7", text)).await;
 
     assert!(send("1", "plain").await.unwrap().message.is_some(), "{name}: a receipt names the message");
-    assert_eq!(platform.seen(), ["plain"], "{name}");
+    assert_eq!(platform.messages(), ["plain"], "{name}");
 
     let mut failures = Vec::new();
-    platform.spoil(Wrong::Later(3));
+    platform.inject(InjectedFault::Later(3));
     failures.push(send("2", "later").await.unwrap_err());
-    assert!(matches!(failures[0], Failure::RetryAfter { after, .. } if after == Duration::from_secs(3)), "{name}");
-    platform.spoil(Wrong::Refusal);
+    assert!(matches!(failures[0], ChannelError::RetryAfter { after, .. } if after == Duration::from_secs(3)), "{name}");
+    platform.inject(InjectedFault::Refusal);
     failures.push(send("3", "refused").await.unwrap_err());
-    assert!(matches!(failures[1], Failure::Refused(_)), "{name}");
-    platform.spoil(Wrong::Busy);
+    assert!(matches!(failures[1], ChannelError::Refused(_)), "{name}");
+    platform.inject(InjectedFault::Busy);
     failures.push(send("4", "busy").await.unwrap_err());
-    assert!(matches!(failures[2], Failure::Unavailable(_)), "{name}");
-    failures.push(platform.lonely().send(words("5", "7", "lonely")).await.unwrap_err());
-    assert!(matches!(failures[3], Failure::Unavailable(_)), "{name}: nobody there, so nothing was said");
-    assert_eq!(platform.seen(), ["plain"], "{name}: what failed for certain was not said");
+    assert!(matches!(failures[2], ChannelError::Unavailable(_)), "{name}");
+    failures.push(platform.unreachable().send(words("5", "7", "lonely")).await.unwrap_err());
+    assert!(matches!(failures[3], ChannelError::Unavailable(_)), "{name}: nobody there, so nothing was said");
+    assert_eq!(platform.messages(), ["plain"], "{name}: what failed for certain was not said");
 
-    platform.spoil(Wrong::Cut);
+    platform.inject(InjectedFault::Cut);
     failures.push(send("6", "cut").await.unwrap_err());
-    platform.spoil(Wrong::AcceptThenDrop);
+    platform.inject(InjectedFault::AcceptThenDrop);
     failures.push(send("7", "dropped").await.unwrap_err());
-    assert!(failures[4..].iter().all(|failure| matches!(failure, Failure::Unknown(_))), "{name}: {failures:?}");
-    assert_eq!(platform.seen(), ["plain", "dropped"], "{name}");
+    assert!(failures[4..].iter().all(|failure| matches!(failure, ChannelError::Unknown(_))), "{name}: {failures:?}");
+    assert_eq!(platform.messages(), ["plain", "dropped"], "{name}");
     if manner.is_idempotent {
         send("7", "dropped").await.unwrap();
-        assert_eq!(platform.seen(), ["plain", "dropped"], "{name}: said again is not said twice");
+        assert_eq!(platform.messages(), ["plain", "dropped"], "{name}: said again is not said twice");
     }
 
     let long = "x".repeat(manner.text_limit);
     send("8", &long).await.unwrap();
-    assert_eq!(platform.seen()[2..], [long], "{name}: a text of the limit is one message");
+    assert_eq!(platform.messages()[2..], [long], "{name}: a text of the limit is one message");
 
-    let told = format!("{failures:?} {channel:?} {}", failures.iter().map(Failure::to_string).collect::<String>());
+    let told = format!("{failures:?} {channel:?} {}", failures.iter().map(ChannelError::to_string).collect::<String>());
     assert!(!told.contains(platform.secret()), "{name}");
-    channel.probe().await.unwrap();
+    channel.identity().await.unwrap();
 }
 
 #[tokio::test]

@@ -2,19 +2,19 @@
 
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
-use crate::support::{Memory, bot, telegram_at};
+use crate::support::{RecordingSink, bot, telegram_at};
 use homard_channels::{
-    Batch, Channel, Failure, Note, Road, Secret, Sink, Unstored,
-    telegram::{Intake, Telegram},
+    Batch, Channel, ChannelError, ConnectionState, HttpClients, Secret, Sink, SinkError,
+    telegram::{Telegram, UpdateMode},
 };
 use homard_testkit::{
     FakeTelegram,
-    chance::Dice,
-    fake_telegram::{Fault, TOKEN},
+    fake_telegram::{TOKEN, TelegramFault},
+    rng::SeededRng,
 };
 
 /// Receives until another future completes.
-async fn receiving<T>(bot: &Telegram, sink: &Memory, doing: impl Future<Output = T>) -> T {
+async fn receiving<T>(bot: &Telegram, sink: &RecordingSink, doing: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;
         done = doing => done,
@@ -25,37 +25,37 @@ async fn receiving<T>(bot: &Telegram, sink: &Memory, doing: impl Future<Output =
 #[tokio::test]
 async fn messages_come_in_order_and_once() {
     let fake = FakeTelegram::start().await.unwrap();
-    let (bot, sink) = (bot(&fake), Memory::default());
-    fake.writes(7, "one");
+    let (bot, sink) = (bot(&fake), RecordingSink::default());
+    fake.add_message(7, "one");
     receiving(&bot, &sink, async {
         sink.until(|sink| sink.texts().len() == 1).await;
-        fake.writes(7, "two");
-        fake.writes(8, "three");
+        fake.add_message(7, "two");
+        fake.add_message(8, "three");
         sink.until(|sink| sink.texts().len() == 3).await;
-        fake.until(|fake| fake.waiting().is_empty()).await;
+        fake.until(|fake| fake.pending_updates().is_empty()).await;
     })
     .await;
     assert_eq!(sink.texts(), ["one", "two", "three"]);
-    assert_eq!((sink.cursor(), sink.notes()), (Some("123456:1004".to_owned()), vec![Note::Up]));
+    assert_eq!((sink.cursor(), sink.notes()), (Some("123456:1004".to_owned()), vec![ConnectionState::Up]));
 }
 
 /// A sink that checks which updates Telegram still keeps while the batch is not stored.
-struct Careful<'a> {
+struct CheckingSink<'a> {
     fake: &'a FakeTelegram,
-    memory: Memory,
+    memory: RecordingSink,
 }
 
 #[async_trait::async_trait]
-impl Sink for Careful<'_> {
-    async fn take(&self, batch: Batch) -> Result<(), Unstored> {
-        let kept: BTreeSet<String> = self.fake.waiting().iter().map(i64::to_string).collect();
+impl Sink for CheckingSink<'_> {
+    async fn store(&self, batch: Batch) -> Result<(), SinkError> {
+        let kept: BTreeSet<String> = self.fake.pending_updates().iter().map(i64::to_string).collect();
         let is_kept = batch.events.iter().all(|event| kept.contains(event.id()));
         assert!(is_kept, "Telegram forgot what is not stored");
-        self.memory.take(batch).await
+        self.memory.store(batch).await
     }
 
-    fn note(&self, note: Note) {
-        self.memory.note(note);
+    fn report_state(&self, note: ConnectionState) {
+        self.memory.report_state(note);
     }
 }
 
@@ -63,9 +63,9 @@ impl Sink for Careful<'_> {
 async fn telegram_keeps_what_is_not_stored() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
-    let sink = Careful { fake: &fake, memory: Memory::default() };
+    let sink = CheckingSink { fake: &fake, memory: RecordingSink::default() };
     for n in 0..5 {
-        fake.writes(7, &n.to_string());
+        fake.add_message(7, &n.to_string());
     }
     sink.memory.refuse(2);
     tokio::select! {
@@ -76,18 +76,18 @@ async fn telegram_keeps_what_is_not_stored() {
     assert_eq!(sink.memory.texts(), ["0", "1", "2", "3", "4"]);
     let notes = sink.memory.notes();
     let wait = Duration::from_millis(1);
-    let why = "what came in could not be stored: the disk is full".to_owned();
-    assert_eq!(notes[0], Note::Down { why, wait });
+    let why = "failed to store the received events: the disk is full".to_owned();
+    assert_eq!(notes[0], ConnectionState::Down { why, wait });
 }
 
 #[tokio::test]
 async fn doubles_and_disorder_are_put_right() {
     let fake = FakeTelegram::start().await.unwrap();
-    let (bot, sink) = (bot(&fake), Memory::default());
+    let (bot, sink) = (bot(&fake), RecordingSink::default());
     for text in ["one", "two", "three"] {
-        fake.writes(7, text);
+        fake.add_message(7, text);
     }
-    fake.spoil("getUpdates", Fault::Disorder);
+    fake.add_fault("getUpdates", TelegramFault::Disorder);
     receiving(&bot, &sink, sink.until(|sink| sink.texts().len() >= 3)).await;
     assert_eq!(sink.texts(), ["one", "two", "three"]);
 }
@@ -95,15 +95,15 @@ async fn doubles_and_disorder_are_put_right() {
 #[tokio::test]
 async fn what_comes_again_has_the_same_id() {
     let fake = FakeTelegram::start().await.unwrap();
-    let (bot, sink) = (bot(&fake), Memory::default());
-    fake.writes(7, "one");
+    let (bot, sink) = (bot(&fake), RecordingSink::default());
+    fake.add_message(7, "one");
     receiving(&bot, &sink, async {
         sink.until(|sink| sink.texts().len() == 1).await;
         fake.until(|fake| fake.calls_of("getUpdates").len() == 2).await;
-        fake.spoil("getUpdates", Fault::Again);
-        fake.writes(7, "two");
+        fake.add_fault("getUpdates", TelegramFault::Again);
+        fake.add_message(7, "two");
         fake.until(|fake| fake.calls_of("getUpdates").len() == 3).await;
-        fake.writes(7, "three");
+        fake.add_message(7, "three");
         sink.until(|sink| sink.texts().contains(&"three".to_owned())).await;
     })
     .await;
@@ -114,39 +114,43 @@ async fn what_comes_again_has_the_same_id() {
 #[tokio::test]
 async fn a_failing_server_is_asked_again_and_nothing_is_lost() {
     let fake = FakeTelegram::start().await.unwrap();
-    let (bot, sink) = (bot(&fake), Memory::default());
-    fake.writes(7, "one");
-    fake.spoil("getMe", Fault::Page(502));
-    fake.spoil("deleteWebhook", Fault::Cut);
+    let (bot, sink) = (bot(&fake), RecordingSink::default());
+    fake.add_message(7, "one");
+    fake.add_fault("getMe", TelegramFault::Page(502));
+    fake.add_fault("deleteWebhook", TelegramFault::Cut);
     for fault in [
-        Fault::Flood(0),
-        Fault::Denied(500, "Internal Server Error"),
-        Fault::Page(502),
-        Fault::Cut,
-        Fault::AcceptThenDrop,
-        Fault::AcceptThenHalf,
+        TelegramFault::Flood(0),
+        TelegramFault::Denied(500, "Internal Server Error"),
+        TelegramFault::Page(502),
+        TelegramFault::Cut,
+        TelegramFault::AcceptThenDrop,
+        TelegramFault::AcceptThenHalf,
     ] {
-        fake.spoil("getUpdates", fault);
+        fake.add_fault("getUpdates", fault);
     }
-    receiving(&bot, &sink, sink.until(|sink| sink.notes().contains(&Note::Up))).await;
+    receiving(&bot, &sink, sink.until(|sink| sink.notes().contains(&ConnectionState::Up))).await;
     assert_eq!(sink.texts(), ["one"]);
     let notes = sink.notes();
     assert_eq!(notes.len(), 9, "{notes:#?}");
-    assert!(notes[..8].iter().all(|note| matches!(note, Note::Down { .. })) && notes[8] == Note::Up, "{notes:#?}");
+    assert!(
+        notes[..8].iter().all(|note| matches!(note, ConnectionState::Down { .. })) && notes[8] == ConnectionState::Up,
+        "{notes:#?}"
+    );
     assert!(!format!("{notes:?} {bot:?}").contains(TOKEN));
 }
 
 #[tokio::test]
 async fn two_pollers_are_told_of_each_other() {
     let fake = FakeTelegram::start().await.unwrap();
-    let (one, other, sink) = (bot(&fake), bot(&fake), Memory::default());
-    let is_rivalled = |sink: &Memory| sink.notes().iter().any(|note| matches!(note, Note::Rivalled { .. }));
-    receiving(&one, &sink, sink.until(|sink| sink.notes() == [Note::Up])).await;
-    let rival = Memory::default();
+    let (one, other, sink) = (bot(&fake), bot(&fake), RecordingSink::default());
+    let is_rivalled =
+        |sink: &RecordingSink| sink.notes().iter().any(|note| matches!(note, ConnectionState::Conflict { .. }));
+    receiving(&one, &sink, sink.until(|sink| sink.notes() == [ConnectionState::Up])).await;
+    let rival = RecordingSink::default();
     receiving(&one, &sink, async {
         receiving(&other, &rival, sink.until(is_rivalled)).await;
         // The other receiver is gone, so updates arrive again.
-        fake.writes(7, "hello");
+        fake.add_message(7, "hello");
         sink.until(|sink| sink.texts().len() == 1).await;
     })
     .await;
@@ -158,9 +162,9 @@ async fn a_bot_that_is_not_wanted_stops_and_says_why() {
     let fake = FakeTelegram::start().await.unwrap();
     let mut settings = telegram_at(fake.root());
     settings.token = Secret::from("123456:another-Token");
-    let bot = Telegram::new(Road::default(), settings).unwrap();
-    let failure = bot.receive(None, &Memory::default()).await;
-    let Failure::Refused(why) = &failure else { panic!("{failure}") };
+    let bot = Telegram::new(HttpClients::default(), settings).unwrap();
+    let failure = bot.receive(None, &RecordingSink::default()).await;
+    let ChannelError::Refused(why) = &failure else { panic!("{failure}") };
     assert!(why.starts_with("Telegram, getMe: Unauthorized; the bot token is not valid"), "{why}");
     assert!(!why.contains("another-Token"));
 }
@@ -168,12 +172,12 @@ async fn a_bot_that_is_not_wanted_stops_and_says_why() {
 #[tokio::test]
 async fn a_restart_goes_on_where_the_cursor_is() {
     let fake = FakeTelegram::start().await.unwrap();
-    let sink = Memory::default();
-    fake.writes(7, "one");
+    let sink = RecordingSink::default();
+    fake.add_message(7, "one");
     // Stopped as soon as the first one is stored, so that Telegram still has it.
     receiving(&bot(&fake), &sink, sink.until(|sink| sink.texts().len() == 1)).await;
-    assert_eq!(fake.waiting(), [1001]);
-    fake.writes(7, "two");
+    assert_eq!(fake.pending_updates(), [1001]);
+    fake.add_message(7, "two");
     receiving(&bot(&fake), &sink, sink.until(|sink| sink.texts().len() == 2)).await;
     assert_eq!(sink.texts(), ["one", "two"]);
 }
@@ -183,20 +187,20 @@ async fn a_webhook_is_announced_with_its_secret_and_the_menu_with_it() {
     let fake = FakeTelegram::start().await.unwrap();
     let mut settings = telegram_at(fake.root());
     let secret = "a-good-long-secret";
-    settings.intake = Intake::Webhook { url: "https://x.y/hook".to_owned(), secret: Secret::from(secret) };
+    settings.update_mode = UpdateMode::Webhook { url: "https://x.y/hook".to_owned(), secret: Secret::from(secret) };
     settings.commands = vec![("/New-Session".to_owned(), "begins anew".to_owned())];
-    fake.spoil("setMyCommands", Fault::Denied(400, "Bad Request: no menu today"));
-    let (bot, sink) = (Telegram::new(Road::default(), settings).unwrap(), Memory::default());
-    receiving(&bot, &sink, sink.until(|sink| sink.notes() == [Note::Up])).await;
+    fake.add_fault("setMyCommands", TelegramFault::Denied(400, "Bad Request: no menu today"));
+    let (bot, sink) = (Telegram::new(HttpClients::default(), settings).unwrap(), RecordingSink::default());
+    receiving(&bot, &sink, sink.until(|sink| sink.notes() == [ConnectionState::Up])).await;
     let told = fake.calls_of("setWebhook").pop().unwrap().params;
     assert_eq!((told["url"].as_str(), told["secret_token"].as_str()), (Some("https://x.y/hook"), Some(secret)));
     let menu = fake.calls_of("setMyCommands").pop().unwrap().params;
     assert_eq!(menu["commands"][0]["command"], "new_session");
-    let number = fake.writes(7, "hi");
+    let number = fake.add_message(7, "hi");
     let update = serde_json::json!({"update_id": number, "message": {
         "message_id": 1, "date": 1, "chat": {"id": 7, "type": "private"}, "from": {"id": 7}, "text": "hi",
     }});
-    let batch = bot.delivered(Some(secret), update.to_string().as_bytes()).unwrap();
+    let batch = bot.parse_delivery(Some(secret), update.to_string().as_bytes()).unwrap();
     assert_eq!(batch.events.len(), 1);
 }
 
@@ -204,24 +208,24 @@ async fn a_webhook_is_announced_with_its_secret_and_the_menu_with_it() {
 #[tokio::test]
 async fn whatever_goes_wrong_every_message_arrives_in_order() {
     for seed in 0..8 {
-        let mut dice = Dice::new(seed);
+        let mut dice = SeededRng::new(seed);
         let fake = FakeTelegram::start().await.unwrap();
-        let sink = Memory::default();
+        let sink = RecordingSink::default();
         let total = 60;
         for life in 0..12 {
             for _ in 0..5 {
                 let fault = match dice.below(8) {
-                    0 => Fault::Cut,
-                    1 => Fault::AcceptThenDrop,
-                    2 => Fault::AcceptThenHalf,
-                    3 => Fault::Page(502),
-                    4 => Fault::Flood(0),
-                    5 => Fault::Disorder,
-                    6 => Fault::Again,
-                    _ => Fault::Denied(500, "Internal Server Error"),
+                    0 => TelegramFault::Cut,
+                    1 => TelegramFault::AcceptThenDrop,
+                    2 => TelegramFault::AcceptThenHalf,
+                    3 => TelegramFault::Page(502),
+                    4 => TelegramFault::Flood(0),
+                    5 => TelegramFault::Disorder,
+                    6 => TelegramFault::Again,
+                    _ => TelegramFault::Denied(500, "Internal Server Error"),
                 };
-                fake.spoil("getUpdates", fault);
-                fake.writes(7, "hi");
+                fake.add_fault("getUpdates", fault);
+                fake.add_message(7, "hi");
             }
             sink.refuse(dice.below(3) as usize);
             let asked = fake.calls_of("getUpdates").len() + 1 + dice.below(9) as usize;
@@ -232,7 +236,8 @@ async fn whatever_goes_wrong_every_message_arrives_in_order() {
                     sink.until(|sink| sink.ids().contains(&last)).await;
                 } else {
                     // Stopped at some request; the last receiver gets the rest.
-                    fake.until(|fake| fake.calls_of("getUpdates").len() >= asked || fake.waiting().is_empty()).await;
+                    fake.until(|fake| fake.calls_of("getUpdates").len() >= asked || fake.pending_updates().is_empty())
+                        .await;
                 }
             })
             .await;

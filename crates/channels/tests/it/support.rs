@@ -7,8 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use homard_channels::{
-    Batch, Event, Incoming, Note, Outgoing, Place, Road, Secret, Sink, Unstored,
-    telegram::{self, Pace, Telegram},
+    Batch, ChannelEvent, ConnectionState, Destination, HttpClients, Incoming, Outgoing, Secret, Sink, SinkError,
+    telegram::{self, ConnectionTiming, Telegram},
     webhook::{self, Webhook},
 };
 use homard_testkit::{FakeTelegram, FakeWebhook, fake_telegram};
@@ -21,26 +21,26 @@ pub(crate) const NOW: u64 = 1_700_000_000_000;
 
 /// A sink that records what it receives, and fails on demand.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct RecordingSink {
     inner: Mutex<Inner>,
     news: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    events: Vec<Event>,
+    events: Vec<ChannelEvent>,
     cursor: Option<String>,
-    notes: Vec<Note>,
+    notes: Vec<ConnectionState>,
     refusals: usize,
 }
 
-impl Default for Memory {
+impl Default for RecordingSink {
     fn default() -> Self {
         Self { inner: Mutex::default(), news: watch::channel(0).0 }
     }
 }
 
-impl Memory {
+impl RecordingSink {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap()
     }
@@ -53,7 +53,7 @@ impl Memory {
         self.lock().cursor.clone()
     }
 
-    pub(crate) fn notes(&self) -> Vec<Note> {
+    pub(crate) fn notes(&self) -> Vec<ConnectionState> {
         self.lock().notes.clone()
     }
 
@@ -67,9 +67,9 @@ impl Memory {
 
     pub(crate) fn messages(&self) -> Vec<Incoming> {
         let inner = self.lock();
-        let message = |event: &Event| match event {
-            Event::Message(incoming) | Event::Edited(incoming) => Some((**incoming).clone()),
-            Event::Reacted(_) | Event::Membership(_) => None,
+        let message = |event: &ChannelEvent| match event {
+            ChannelEvent::Message(incoming) | ChannelEvent::Edited(incoming) => Some((**incoming).clone()),
+            ChannelEvent::Reacted(_) | ChannelEvent::Membership(_) => None,
         };
         inner.events.iter().filter_map(message).collect()
     }
@@ -84,13 +84,13 @@ impl Memory {
 }
 
 #[async_trait]
-impl Sink for Memory {
-    async fn take(&self, batch: Batch) -> Result<(), Unstored> {
+impl Sink for RecordingSink {
+    async fn store(&self, batch: Batch) -> Result<(), SinkError> {
         {
             let mut inner = self.lock();
             if inner.refusals > 0 {
                 inner.refusals -= 1;
-                return Err(Unstored("the disk is full".to_owned()));
+                return Err(SinkError("the disk is full".to_owned()));
             }
             inner.events.extend(batch.events);
             inner.cursor = batch.cursor.or(inner.cursor.take());
@@ -99,7 +99,7 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn note(&self, note: Note) {
+    fn report_state(&self, note: ConnectionState) {
         self.lock().notes.push(note);
         self.news.send_modify(|news| *news += 1);
     }
@@ -109,22 +109,22 @@ impl Sink for Memory {
 pub(crate) fn telegram_at(root: String) -> telegram::Settings {
     let mut settings = telegram::Settings::new("main", Secret::from(fake_telegram::TOKEN));
     settings.root = root;
-    settings.pace = Pace {
-        hold: Duration::from_secs(20),
-        first_wait: Duration::from_millis(1),
-        longest_wait: Duration::from_millis(4),
+    settings.timing = ConnectionTiming {
+        poll_timeout: Duration::from_secs(20),
+        initial_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(4),
     };
     settings
 }
 
 pub(crate) fn bot(fake: &FakeTelegram) -> Telegram {
-    Telegram::new(Road::default(), telegram_at(fake.root())).unwrap()
+    Telegram::new(HttpClients::default(), telegram_at(fake.root())).unwrap()
 }
 
 pub(crate) fn webhook_at(url: String) -> Webhook {
     let mut settings = webhook::Settings::new("door", Secret::from(SECRET), Some(url));
-    settings.patience = Duration::from_millis(300);
-    Webhook::new(Road::default(), settings, Box::new(|| NOW)).unwrap()
+    settings.timeout = Duration::from_millis(300);
+    Webhook::new(HttpClients::default(), settings, Box::new(|| NOW)).unwrap()
 }
 
 pub(crate) fn peer(fake: &FakeWebhook) -> Webhook {
@@ -132,6 +132,6 @@ pub(crate) fn peer(fake: &FakeWebhook) -> Webhook {
 }
 
 pub(crate) fn words(id: &str, to: &str, text: &str) -> Outgoing {
-    let place = Place { to: to.to_owned(), thread: None };
-    Outgoing { id: id.to_owned(), place, text: text.to_owned(), ..Outgoing::default() }
+    let place = Destination { to: to.to_owned(), thread: None };
+    Outgoing { id: id.to_owned(), destination: place, text: text.to_owned(), ..Outgoing::default() }
 }

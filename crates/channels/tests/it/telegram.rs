@@ -1,10 +1,12 @@
 //! Sending on Telegram over real HTTP.
 
 use crate::support::{bot, words};
-use homard_channels::{Act, Attachment, Channel, Failure, Media, Outgoing, Place, Poll, Source};
+use homard_channels::{
+    Attachment, AttachmentSource, Channel, ChannelAction, ChannelError, Destination, Media, Outgoing, Poll,
+};
 use homard_testkit::{
     FakeTelegram,
-    fake_telegram::{Fault, TOKEN},
+    fake_telegram::{TOKEN, TelegramFault},
 };
 use serde_json::json;
 
@@ -16,7 +18,7 @@ fn file(name: &str, mime: &str, bytes: &[u8]) -> Media {
 async fn words_arrive_with_their_styles_place_and_answer() {
     let fake = FakeTelegram::start().await.unwrap();
     let mut outgoing = words("1", "-100", "**hi** <there>");
-    outgoing.place.thread = Some("4".to_owned());
+    outgoing.destination.thread = Some("4".to_owned());
     outgoing.reply_to = Some("9".to_owned());
     outgoing.is_silent = true;
     let receipt = bot(&fake).send(outgoing).await.unwrap();
@@ -31,18 +33,21 @@ async fn words_arrive_with_their_styles_place_and_answer() {
             "disable_notification": true, "text": "<b>hi</b> &lt;there&gt;", "parse_mode": "HTML",
         })
     );
-    assert_eq!(fake.seen()[0].text, "hi <there>");
+    assert_eq!(fake.visible_messages()[0].text, "hi <there>");
 }
 
 #[tokio::test]
 async fn markup_that_telegram_cannot_read_goes_without() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
-    fake.spoil("sendMessage", Fault::Denied(400, "Bad Request: can't parse entities: Unexpected end tag at byte 9"));
+    fake.add_fault(
+        "sendMessage",
+        TelegramFault::Denied(400, "Bad Request: can't parse entities: Unexpected end tag at byte 9"),
+    );
     bot.send(words("1", "7", "**hi** [x](https://x.y)")).await.unwrap();
     let calls = fake.calls_of("sendMessage");
     assert_eq!(calls[1].params, json!({"chat_id": 7, "text": "hi x (https://x.y)"}));
-    assert_eq!(fake.seen().len(), 1);
+    assert_eq!(fake.visible_messages().len(), 1);
 }
 
 #[tokio::test]
@@ -50,11 +55,11 @@ async fn a_long_text_arrives_whole_in_several_messages() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
     let text: Vec<String> = (0..2000).map(|n| format!("word{n}")).collect();
-    fake.spoil("sendMessage", Fault::Denied(400, "Bad Request: can't parse entities"));
+    fake.add_fault("sendMessage", TelegramFault::Denied(400, "Bad Request: can't parse entities"));
     let mut outgoing = words("1", "7", &text.join(" "));
     outgoing.reply_to = Some("9".to_owned());
     let receipt = bot.send(outgoing).await.unwrap();
-    let seen = fake.seen();
+    let seen = fake.visible_messages();
     assert_eq!(receipt.details["messageIds"].as_array().map(Vec::len), Some(seen.len()));
     assert!(seen.len() > 2 && seen.iter().all(|seen| seen.text.len() <= 4096));
     let said: Vec<&str> = seen.iter().flat_map(|seen| seen.text.split_whitespace()).collect();
@@ -68,31 +73,31 @@ async fn a_pause_in_the_middle_is_waited_for_and_a_failure_is_told() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
     let long = "word ".repeat(1500);
-    let before = Failure::RetryAfter {
+    let before = ChannelError::RetryAfter {
         after: std::time::Duration::from_secs(5),
         why: "Telegram, sendMessage: too many requests".to_owned(),
     };
-    fake.spoil("sendMessage", Fault::Flood(5));
+    fake.add_fault("sendMessage", TelegramFault::Flood(5));
     assert_eq!(bot.send(words("1", "7", &long)).await, Err(before));
-    assert_eq!(fake.seen(), []);
-    fake.spoil("sendMessage", Fault::Nothing);
-    fake.spoil("sendMessage", Fault::Flood(0));
+    assert_eq!(fake.visible_messages(), []);
+    fake.add_fault("sendMessage", TelegramFault::Nothing);
+    fake.add_fault("sendMessage", TelegramFault::Flood(0));
     bot.send(words("2", "7", &long)).await.unwrap();
-    assert_eq!(fake.seen().len(), 2);
-    fake.spoil("sendMessage", Fault::Nothing);
-    fake.spoil("sendMessage", Fault::Denied(403, "Forbidden: bot was blocked by the user"));
+    assert_eq!(fake.visible_messages().len(), 2);
+    fake.add_fault("sendMessage", TelegramFault::Nothing);
+    fake.add_fault("sendMessage", TelegramFault::Denied(403, "Forbidden: bot was blocked by the user"));
     let half = bot.send(words("3", "7", &long)).await.unwrap_err();
-    let why = "1 of 2 messages were sent, and then: Telegram, sendMessage: Forbidden: bot was blocked by the user";
-    assert_eq!(half, Failure::Unknown(why.to_owned()));
+    let why = "sent 1 of 2 messages, then failed: Telegram, sendMessage: Forbidden: bot was blocked by the user";
+    assert_eq!(half, ChannelError::Unknown(why.to_owned()));
 }
 
 #[tokio::test]
 async fn a_group_that_moved_is_followed() {
     let fake = FakeTelegram::start().await.unwrap();
-    fake.spoil("sendMessage", Fault::Moved(-1007));
+    fake.add_fault("sendMessage", TelegramFault::Moved(-1007));
     let receipt = bot(&fake).send(words("1", "-7", "hi")).await.unwrap();
     assert_eq!(receipt.details["chatId"], -1007);
-    assert_eq!(fake.seen()[0].chat, -1007);
+    assert_eq!(fake.visible_messages()[0].chat, -1007);
 }
 
 #[tokio::test]
@@ -109,7 +114,7 @@ async fn media_go_the_way_of_their_kind_with_the_words_below() {
     let receipt = bot.send(outgoing).await.unwrap();
     assert_eq!(receipt.message.as_deref(), Some("3"));
     let methods: Vec<(String, String, Option<i64>)> =
-        fake.seen().into_iter().map(|seen| (seen.method, seen.text, seen.reply_to)).collect();
+        fake.visible_messages().into_iter().map(|seen| (seen.method, seen.text, seen.reply_to)).collect();
     let expected = [("sendPhoto", "see", Some(9)), ("sendDocument", "", None), ("sendVoice", "", None)];
     assert_eq!(methods, expected.map(|(method, text, reply)| (method.to_owned(), text.to_owned(), reply)));
     let photo = fake.calls_of("sendPhoto").pop().unwrap();
@@ -120,12 +125,12 @@ async fn media_go_the_way_of_their_kind_with_the_words_below() {
 #[tokio::test]
 async fn a_picture_that_cannot_be_shown_goes_as_a_file() {
     let fake = FakeTelegram::start().await.unwrap();
-    fake.spoil("sendPhoto", Fault::Denied(400, "Bad Request: PHOTO_INVALID_DIMENSIONS"));
+    fake.add_fault("sendPhoto", TelegramFault::Denied(400, "Bad Request: PHOTO_INVALID_DIMENSIONS"));
     let outgoing = Outgoing { media: vec![file("a.png", "image/png", b"x")], ..words("1", "7", "") };
     bot(&fake).send(outgoing).await.unwrap();
-    assert_eq!(fake.seen().iter().map(|seen| seen.method.as_str()).collect::<Vec<_>>(), ["sendDocument"]);
+    assert_eq!(fake.visible_messages().iter().map(|seen| seen.method.as_str()).collect::<Vec<_>>(), ["sendDocument"]);
     let local = Outgoing { media: vec![Media::Url("file:///etc/passwd".to_owned())], ..words("2", "7", "") };
-    assert!(matches!(bot(&fake).send(local).await, Err(Failure::Refused(_))));
+    assert!(matches!(bot(&fake).send(local).await, Err(ChannelError::Refused(_))));
 }
 
 #[tokio::test]
@@ -146,8 +151,8 @@ async fn m5_previews_are_hidden_in_messages_and_edits_that_say_so() {
     let text = "https://evil.example/?d=1";
     for hides_previews in [true, false] {
         let message = bot.send(Outgoing { hides_previews, ..words("1", "7", text) }).await.unwrap().message.unwrap();
-        let place = Place { to: "7".to_owned(), thread: None };
-        bot.act(Act::Edit { place, message, text: format!("{text}2"), hides_previews }).await.unwrap();
+        let place = Destination { to: "7".to_owned(), thread: None };
+        bot.perform(ChannelAction::Edit { place, message, text: format!("{text}2"), hides_previews }).await.unwrap();
         for method in ["sendMessage", "editMessageText"] {
             let preview = fake.calls_of(method).pop().unwrap().params["link_preview_options"].clone();
             assert_eq!(preview == json!({"is_disabled": true}), hides_previews, "{method}");
@@ -176,57 +181,63 @@ async fn m5_a_chat_has_one_id_in_all_spellings() {
 async fn what_was_said_can_be_changed_taken_back_and_reacted_to() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
-    let place = || Place { to: "7".to_owned(), thread: Some("1".to_owned()) };
+    let place = || Destination { to: "7".to_owned(), thread: Some("1".to_owned()) };
     let message = bot.send(words("1", "7", "draft")).await.unwrap().message.unwrap();
     let edit = |text: &str| {
         let (place, message, text) = (place(), message.clone(), text.to_owned());
-        Act::Edit { place, message, text, hides_previews: false }
+        ChannelAction::Edit { place, message, text, hides_previews: false }
     };
-    bot.act(edit("**better**")).await.unwrap();
-    bot.act(edit("better")).await.unwrap();
-    fake.spoil("editMessageText", Fault::Denied(400, "Bad Request: can't parse entities"));
-    bot.act(edit("*best*")).await.unwrap();
-    assert_eq!(fake.seen()[0].text, "best");
-    assert!(matches!(bot.act(edit(&"x".repeat(5000))).await, Err(Failure::Refused(_))));
-    bot.act(Act::Type(place())).await.unwrap();
+    bot.perform(edit("**better**")).await.unwrap();
+    bot.perform(edit("better")).await.unwrap();
+    fake.add_fault("editMessageText", TelegramFault::Denied(400, "Bad Request: can't parse entities"));
+    bot.perform(edit("*best*")).await.unwrap();
+    assert_eq!(fake.visible_messages()[0].text, "best");
+    assert!(matches!(bot.perform(edit(&"x".repeat(5000))).await, Err(ChannelError::Refused(_))));
+    bot.perform(ChannelAction::Type(place())).await.unwrap();
     assert_eq!(
         fake.calls_of("sendChatAction").pop().unwrap().params,
         json!({"chat_id": 7, "message_thread_id": 1, "action": "typing"})
     );
-    let react =
-        |emoji: Option<&str>| Act::React { place: place(), message: message.clone(), emoji: emoji.map(str::to_owned) };
-    bot.act(react(Some("👍"))).await.unwrap();
-    bot.act(react(None)).await.unwrap();
+    let react = |emoji: Option<&str>| ChannelAction::React {
+        place: place(),
+        message: message.clone(),
+        emoji: emoji.map(str::to_owned),
+    };
+    bot.perform(react(Some("👍"))).await.unwrap();
+    bot.perform(react(None)).await.unwrap();
     let reactions: Vec<_> =
         fake.calls_of("setMessageReaction").into_iter().map(|call| call.params["reaction"].clone()).collect();
     assert_eq!(reactions, [json!([{"type": "emoji", "emoji": "👍"}]), json!([])]);
-    let delete = || Act::Delete { place: place(), message: message.clone() };
-    bot.act(delete()).await.unwrap();
-    bot.act(delete()).await.unwrap();
-    assert_eq!(fake.seen(), []);
-    fake.spoil("deleteMessage", Fault::AcceptThenDrop);
-    assert!(matches!(bot.act(delete()).await, Err(Failure::Unavailable(_))), "it may be tried again");
+    let delete = || ChannelAction::Delete { place: place(), message: message.clone() };
+    bot.perform(delete()).await.unwrap();
+    bot.perform(delete()).await.unwrap();
+    assert_eq!(fake.visible_messages(), []);
+    fake.add_fault("deleteMessage", TelegramFault::AcceptThenDrop);
+    assert!(matches!(bot.perform(delete()).await, Err(ChannelError::Unavailable(_))), "it may be tried again");
 }
 
 #[tokio::test]
 async fn a_file_is_loaded_within_its_limit() {
     let fake = FakeTelegram::start().await.unwrap();
     let bot = bot(&fake);
-    fake.keep("voice", vec![7; 1000]);
+    fake.add_file("voice", vec![7; 1000]);
     let at = |source| Attachment { source, name: None, mime: None, size: None, is_voice: false };
-    let voice = at(Source::Platform("voice".to_owned()));
+    let voice = at(AttachmentSource::Platform("voice".to_owned()));
     assert_eq!(bot.fetch(&voice, 1000).await, Ok(vec![7; 1000]));
     let large = bot.fetch(&voice, 999).await.unwrap_err();
-    assert_eq!(large.to_string(), "Telegram: the file has more than 999 bytes, which is the limit");
-    assert!(matches!(bot.fetch(&at(Source::Platform("gone".to_owned())), 9).await, Err(Failure::Refused(_))));
-    let elsewhere = bot.fetch(&at(Source::Url("http://169.254.169.254/".to_owned())), 9).await;
-    assert!(matches!(elsewhere, Err(Failure::Unsupported { .. })));
+    assert_eq!(large.to_string(), "Telegram: the file exceeds the limit of 999 bytes");
+    assert!(matches!(
+        bot.fetch(&at(AttachmentSource::Platform("gone".to_owned())), 9).await,
+        Err(ChannelError::Refused(_))
+    ));
+    let elsewhere = bot.fetch(&at(AttachmentSource::Url("http://169.254.169.254/".to_owned())), 9).await;
+    assert!(matches!(elsewhere, Err(ChannelError::Unsupported { .. })));
 }
 
 #[tokio::test]
 async fn a_probe_tells_who_we_are_and_what_to_do() {
     let fake = FakeTelegram::start().await.unwrap();
-    let probe = bot(&fake).probe().await.unwrap();
+    let probe = bot(&fake).identity().await.unwrap();
     assert_eq!(
         (probe.id.as_str(), probe.username.as_deref(), probe.name.as_str()),
         ("123456", Some("fake_bot"), "Fake")
@@ -239,21 +250,21 @@ async fn no_failure_shows_the_token() {
     let fake = FakeTelegram::start().await.unwrap();
     let mut bots = vec![bot(&fake)];
     bots.extend(homard_channels::telegram::Telegram::new(
-        homard_channels::Road::default(),
+        homard_channels::HttpClients::default(),
         crate::support::telegram_at("http://127.0.0.1:1".to_owned()),
     ));
     let faults = [
-        Fault::Denied(404, "Not Found: /bot123456:fake-Token_of_the_testkit/sendMessage"),
-        Fault::Denied(400, "Bad Request"),
-        Fault::Page(200),
-        Fault::Page(502),
-        Fault::Cut,
-        Fault::AcceptThenHalf,
-        Fault::Flood(1),
+        TelegramFault::Denied(404, "Not Found: /bot123456:fake-Token_of_the_testkit/sendMessage"),
+        TelegramFault::Denied(400, "Bad Request"),
+        TelegramFault::Page(200),
+        TelegramFault::Page(502),
+        TelegramFault::Cut,
+        TelegramFault::AcceptThenHalf,
+        TelegramFault::Flood(1),
     ];
     let mut told = Vec::new();
     for fault in faults {
-        fake.spoil("sendMessage", fault);
+        fake.add_fault("sendMessage", fault);
         told.push(bots[0].send(words("1", "7", "hi")).await.unwrap_err());
     }
     told.push(bots[1].send(words("1", "7", "hi")).await.unwrap_err());

@@ -8,9 +8,9 @@ use crate::sample::{image, result, user};
 #[test]
 fn every_way_is_taken_once() {
     let mut ladder = Ladder::default();
-    let taken: Vec<_> = std::iter::from_fn(|| ladder.climb()).collect();
-    assert_eq!(taken, RUNGS);
-    assert_eq!(ladder.climb(), None);
+    let taken: Vec<_> = std::iter::from_fn(|| ladder.next_strategy()).collect();
+    assert_eq!(taken, STRATEGIES);
+    assert_eq!(ladder.next_strategy(), None);
 }
 
 /// Case 155.
@@ -20,9 +20,12 @@ fn a_provider_may_refuse_three_times() {
     assert!(!ladder.is_recovery());
     let mut rungs = Vec::new();
     while ladder.recover() {
-        rungs.push(ladder.climb());
+        rungs.push(ladder.next_strategy());
     }
-    assert_eq!(rungs, [Some(Rung::Summary), Some(Rung::Results), Some(Rung::Unit)]);
+    assert_eq!(
+        rungs,
+        [Some(CompactionStrategy::Summary), Some(CompactionStrategy::Results), Some(CompactionStrategy::Unit)]
+    );
 }
 
 fn blocks(message: &Message) -> &[Block] {
@@ -39,22 +42,22 @@ fn a_result_may_take_three_tenths_of_the_window() {
 fn a_long_result_is_cut_at_a_line() {
     let text = format!("{}\n{}", "word ".repeat(1_000).trim_end(), "word ".repeat(9_000));
     // 5000 characters are 1000 tokens, so that 5100 characters allow 1275 tokens.
-    let short = shorten(&result("a", &text), 5_100).unwrap();
+    let short = truncate_result(&result("a", &text), 5_100).unwrap();
     let shown = "word ".repeat(1_000);
     let expected = format!(
         "{}\n\n[Cut: the first 4999 of 50000 characters are shown. Ask for a smaller part to see more.]",
         shown.trim_end()
     );
     assert_eq!(blocks(&short), [Block::text(expected)]);
-    assert_eq!(shorten(&short, 5_100), None, "what was made short is short enough");
+    assert_eq!(truncate_result(&short, 5_100), None, "what was made short is short enough");
 }
 
 #[test]
 fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
     // Of 90000 characters 50000 were stored; fewer are shown, and then fewer still.
     let Message::ToolResult(mut stored) = result("a", &"word ".repeat(10_000)) else { panic!() };
-    stored.content.push(Block::text(notice::kept(90_000, 50_000)));
-    let short = shorten(&Message::ToolResult(stored), 20_000).unwrap();
+    stored.content.push(Block::text(notice::stored_note(90_000, 50_000)));
+    let short = truncate_result(&Message::ToolResult(stored), 20_000).unwrap();
     let expected = |words: usize, shown: usize| {
         let words = "word ".repeat(words);
         format!(
@@ -62,7 +65,7 @@ fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
         )
     };
     assert_eq!(blocks(&short), [Block::text(expected(4_000, 20_000))]);
-    let shorter = shorten(&short, 10_000).unwrap();
+    let shorter = truncate_result(&short, 10_000).unwrap();
     assert_eq!(blocks(&shorter), [Block::text(expected(2_000, 10_000))]);
 }
 
@@ -70,20 +73,20 @@ fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
 fn blocks_share_what_is_allowed_and_pictures_stay() {
     let Message::ToolResult(mut whole) = result("a", &"word ".repeat(8_000)) else { panic!() };
     whole.content.extend([image(), Block::text("word ".repeat(2_000))]);
-    let short = shorten(&Message::ToolResult(whole), 20_000).unwrap();
+    let short = truncate_result(&Message::ToolResult(whole), 20_000).unwrap();
     let lengths = blocks(&short).iter().map(|block| block.as_text().map(|text| text.matches("word").count()));
     assert_eq!(lengths.collect::<Vec<_>>(), [Some(3_200), None, Some(800)]);
 }
 
 #[test]
 fn what_weighs_more_gets_fewer_characters() {
-    let short = shorten(&result("a", &"漢".repeat(50_000)), 40_000).unwrap();
+    let short = truncate_result(&result("a", &"漢".repeat(50_000)), 40_000).unwrap();
     let tokens: u64 = blocks(&short).iter().filter_map(Block::as_text).map(estimate).sum();
     assert!((9_000..10_100).contains(&tokens), "{tokens}");
 }
 
 #[test]
 fn what_is_no_result_or_short_stays() {
-    assert_eq!(shorten(&user(&"x".repeat(9_999)), 100), None);
-    assert_eq!(shorten(&result("a", "short"), 100), None);
+    assert_eq!(truncate_result(&user(&"x".repeat(9_999)), 100), None);
+    assert_eq!(truncate_result(&result("a", "short"), 100), None);
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 fn threshold() -> u64 {
-    Settings::default().limits(200_000, 0, Scale::ONE).threshold
+    Settings::default().limits(200_000, 0, TokenScale::ONE).threshold
 }
 
 #[test]
@@ -26,33 +26,33 @@ fn the_threshold_is_the_window_without_the_reserve() {
 fn what_came_after_the_report_is_estimated() {
     let lines = lines([user("hi"), reporting(5_000, 10), user(&words(300))]);
     let measured = measure(&History { lines: &lines, kept: None }, 0);
-    assert_eq!(measured, Measure { tokens: 5_010 + lines[2].weight, scale: Scale::ONE });
+    assert_eq!(measured, TokenMeasure { tokens: 5_010 + lines[2].tokens, scale: TokenScale::ONE });
 }
 
 #[test]
 fn without_a_report_everything_is_estimated() {
     let lines = lines([user(&words(100)), assistant(&words(50))]);
     let measured = measure(&History { lines: &lines, kept: None }, 700);
-    assert_eq!(measured, Measure { tokens: 700 + lines[0].weight + lines[1].weight, scale: Scale::ONE });
+    assert_eq!(measured, TokenMeasure { tokens: 700 + lines[0].tokens + lines[1].tokens, scale: TokenScale::ONE });
 }
 
 #[test]
 fn a_report_of_more_than_was_estimated_makes_estimates_larger() {
     let lines = lines([user(&words(2_000)), reporting(3_000, 0), user(&words(1_000))]);
-    let known = lines[0].weight + lines[1].weight;
+    let known = lines[0].tokens + lines[1].tokens;
     let measured = measure(&History { lines: &lines, kept: None }, 0);
-    let scale = Scale::of(3_000, known);
-    assert!(scale > Scale::ONE, "{scale:?}");
-    assert_eq!(measured, Measure { tokens: 3_000 + scale.grow(lines[2].weight), scale });
+    let scale = TokenScale::of(3_000, known);
+    assert!(scale > TokenScale::ONE, "{scale:?}");
+    assert_eq!(measured, TokenMeasure { tokens: 3_000 + scale.grow(lines[2].tokens), scale });
 }
 
 /// Pitfall 80.
 #[test]
 fn what_was_reported_before_the_last_compaction_does_not_count() {
     let mut lines = lines([user("hi"), reporting(190_000, 500), user("next")]);
-    let estimated = 900 + lines.iter().map(|line| line.weight).sum::<u64>();
+    let estimated = 900 + lines.iter().map(|line| line.tokens).sum::<u64>();
     let measured = measure(&History { lines: &lines, kept: Some(2) }, 900);
-    assert_eq!(measured, Measure { tokens: estimated, scale: Scale::ONE });
+    assert_eq!(measured, TokenMeasure { tokens: estimated, scale: TokenScale::ONE });
     assert!(!measured.is_over(threshold()));
     lines.extend(crate::sample::lines([reporting(1_200, 10)]));
     assert_eq!(measure(&History { lines: &lines, kept: Some(2) }, 900).tokens, 1_210);
@@ -66,6 +66,6 @@ fn a_failed_answer_and_one_that_no_model_gave_report_nothing() {
     };
     let lines =
         lines([reporting(100, 1), broken(StopReason::Error), broken(StopReason::Aborted), assistant("delivered")]);
-    let since: u64 = lines[1..].iter().map(|line| line.weight).sum();
+    let since: u64 = lines[1..].iter().map(|line| line.tokens).sum();
     assert_eq!(measure(&History { lines: &lines, kept: None }, 0).tokens, 101 + since);
 }

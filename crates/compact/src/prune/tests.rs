@@ -10,17 +10,17 @@ use crate::sample::{assistant, call, image, lines, result, user};
 const MINUTE: u64 = 60_000;
 
 /// Builds a conversation with one result of this many characters in each turn.
-fn conversation(results: &[usize]) -> Vec<Named> {
+fn conversation(results: &[usize]) -> Vec<NamedMessage> {
     let turn = |(at, &size): (usize, &usize)| {
         let id = format!("c{at}");
         [user("go"), call(&id), result(&id, &"0123456789".repeat(size / 10)), assistant("done")]
     };
     let lines = lines(results.iter().enumerate().flat_map(turn));
-    lines.into_iter().map(|line| Named { name: line.entry, message: line.message }).collect()
+    lines.into_iter().map(|line| NamedMessage { name: line.entry, message: line.message }).collect()
 }
 
-fn at(minutes: u64) -> Times {
-    Times { touched: Some(10 * MINUTE), now: (10 + minutes) * MINUTE }
+fn at(minutes: u64) -> CacheTimes {
+    CacheTimes { touched: Some(10 * MINUTE), now: (10 + minutes) * MINUTE }
 }
 
 fn text(message: &Message) -> String {
@@ -28,7 +28,7 @@ fn text(message: &Message) -> String {
     words(result)
 }
 
-fn originals(lines: &[Named]) -> Vec<Arc<Message>> {
+fn originals(lines: &[NamedMessage]) -> Vec<Arc<Message>> {
     lines.iter().map(|line| line.message.clone()).collect()
 }
 
@@ -36,7 +36,7 @@ fn originals(lines: &[Named]) -> Vec<Arc<Message>> {
 #[test]
 fn old_results_lose_their_middle_once_the_cache_is_gone() {
     let lines = conversation(&[10_000, 10_000, 10_000, 10_000]);
-    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 25_000);
+    let pruned = prune(&lines, &ResultCuts::default(), at(6), &Settings::default(), 25_000);
     let half = "0123456789".repeat(150);
     let short = format!("{half}\n...\n{half}\n\n[Shortened: the first 1500 and last 1500 of 10000 characters.]");
     let shown: Vec<_> = [2, 6, 10, 14].map(|at| text(&pruned.messages[at])).to_vec();
@@ -50,10 +50,13 @@ fn old_results_lose_their_middle_once_the_cache_is_gone() {
 #[test]
 fn nothing_is_cut_before_the_cache_is_gone_or_while_there_is_room() {
     let lines = conversation(&[10_000; 4]);
-    let never = Times { touched: None, now: 99 * MINUTE };
+    let never = CacheTimes { touched: None, now: 99 * MINUTE };
     for (times, window) in [(at(4), 25_000), (never, 25_000), (at(6), 50_000)] {
-        let pruned = prune(&lines, &Cuts::default(), times, &Settings::default(), window);
-        assert_eq!(pruned, Pruned { messages: originals(&lines), cuts: Cuts::default(), has_changed: false });
+        let pruned = prune(&lines, &ResultCuts::default(), times, &Settings::default(), window);
+        assert_eq!(
+            pruned,
+            PrunedRequest { messages: originals(&lines), cuts: ResultCuts::default(), has_changed: false }
+        );
     }
 }
 
@@ -61,8 +64,8 @@ fn nothing_is_cut_before_the_cache_is_gone_or_while_there_is_room() {
 fn above_half_of_the_window_the_oldest_are_left_out() {
     let lines = conversation(&[4_000; 30]);
     // 120000 characters for 40000 tokens are 0.75; eleven results must be omitted to get below a half.
-    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 40_000);
-    let left_out: Vec<_> = (0..30).map(|turn| text(&pruned.messages[4 * turn + 2]) == LEFT_OUT).collect();
+    let pruned = prune(&lines, &ResultCuts::default(), at(6), &Settings::default(), 40_000);
+    let left_out: Vec<_> = (0..30).map(|turn| text(&pruned.messages[4 * turn + 2]) == DEFAULT_PLACEHOLDER).collect();
     assert_eq!(left_out, [vec![true; 11], vec![false; 19]].concat());
 }
 
@@ -70,7 +73,7 @@ fn above_half_of_the_window_the_oldest_are_left_out() {
 fn what_stands_for_a_result_is_what_the_settings_say() {
     let lines = conversation(&[4_000; 30]);
     let settings = Settings { placeholder: "(gone)".to_owned(), ..Settings::default() };
-    let pruned = prune(&lines, &Cuts::default(), at(6), &settings, 40_000);
+    let pruned = prune(&lines, &ResultCuts::default(), at(6), &settings, 40_000);
     assert_eq!(text(&pruned.messages[2]), "(gone)");
     let again = prune(&lines, &pruned.cuts, at(1), &settings, 40_000);
     assert_eq!(again.messages, pruned.messages);
@@ -80,9 +83,9 @@ fn what_stands_for_a_result_is_what_the_settings_say() {
 fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
     let mut lines = conversation(&[10_000; 4]);
     let Message::ToolResult(mut stored) = (*lines[2].message).clone() else { panic!() };
-    stored.content.push(Block::text(notice::kept(90_000, 10_000)));
+    stored.content.push(Block::text(notice::stored_note(90_000, 10_000)));
     lines[2].message = Arc::new(Message::ToolResult(stored));
-    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 25_000);
+    let pruned = prune(&lines, &ResultCuts::default(), at(6), &Settings::default(), 25_000);
     let half = "0123456789".repeat(150);
     let short = format!("{half}\n...\n{half}\n\n[Shortened: characters 1 to 1500 and 8501 to 10000 of 90000.]");
     assert_eq!(text(&pruned.messages[2]), short);
@@ -91,7 +94,7 @@ fn a_result_that_was_cut_before_says_one_thing_of_its_length() {
 #[test]
 fn few_characters_are_not_worth_leaving_out() {
     let lines = conversation(&[4_000; 10]);
-    let pruned = prune(&lines, &Cuts::default(), at(6), &Settings::default(), 10_000);
+    let pruned = prune(&lines, &ResultCuts::default(), at(6), &Settings::default(), 10_000);
     assert!(!pruned.has_changed);
 }
 
@@ -102,7 +105,7 @@ fn pictures_and_denied_tools_stay() {
     seen.content.push(image());
     lines[2].message = Arc::new(Message::ToolResult(seen));
     let cuts = |settings: Settings| {
-        let pruned = prune(&lines, &Cuts::default(), at(6), &settings, 20_000);
+        let pruned = prune(&lines, &ResultCuts::default(), at(6), &settings, 20_000);
         serde_json::to_value(pruned.cuts).unwrap()
     };
     let middle = json!({"middle": {"head": 1500, "tail": 1500}});
@@ -140,9 +143,9 @@ proptest! {
         window in 1_000u64..100_000,
     ) {
         let settings = Settings::default();
-        let first = prune(&conversation(&sizes), &Cuts::default(), at(6), &settings, window);
+        let first = prune(&conversation(&sizes), &ResultCuts::default(), at(6), &settings, window);
         // Stored with the session and read again after a restart.
-        let stored: Cuts = serde_json::from_value(serde_json::to_value(&first.cuts).unwrap()).unwrap();
+        let stored: ResultCuts = serde_json::from_value(serde_json::to_value(&first.cuts).unwrap()).unwrap();
         let longer = conversation(&[sizes, more].concat());
         let next = prune(&longer, &stored, at(1), &settings, window);
         prop_assert_eq!(&next.messages[..first.messages.len()], &first.messages[..]);

@@ -61,7 +61,7 @@ fn what_is_said_cannot_end_the_conversation() {
 fn pieces_keep_to_their_size_and_leave_no_message_out() {
     let messages: Vec<_> = (0..50).map(|_| Arc::new(user(&words(90)))).collect();
     let pieces = pieces(&messages, 700);
-    assert!(pieces.len() > 1 && pieces.len() <= MOST_PIECES, "{}", pieces.len());
+    assert!(pieces.len() > 1 && pieces.len() <= MAX_PIECES, "{}", pieces.len());
     assert!(pieces.iter().all(|piece| estimate(&piece.text) <= 700));
     let covered: Vec<_> = pieces.iter().flat_map(|piece| piece.messages.clone()).collect();
     assert_eq!(covered, (0..50).collect::<Vec<_>>());
@@ -71,9 +71,9 @@ fn pieces_keep_to_their_size_and_leave_no_message_out() {
 fn of_what_is_far_too_long_the_middle_is_read_by_no_model() {
     let messages: Vec<_> = (0..3_000).map(|_| Arc::new(user(&words(90)))).collect();
     let pieces = pieces(&messages, 700);
-    assert_eq!(pieces.len(), MOST_PIECES + 1);
+    assert_eq!(pieces.len(), MAX_PIECES + 1);
     let unread: Vec<_> = pieces.iter().map(|piece| piece.text.is_empty()).collect();
-    assert_eq!(unread, [&[false, true][..], &[false; MOST_PIECES - 1]].concat());
+    assert_eq!(unread, [&[false, true][..], &[false; MAX_PIECES - 1]].concat());
     let covered: Vec<_> = pieces.iter().flat_map(|piece| piece.messages.clone()).collect();
     assert_eq!(covered, (0..3_000).collect::<Vec<_>>());
 }

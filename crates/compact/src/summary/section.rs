@@ -5,34 +5,34 @@ use std::{fmt::Write, sync::Arc};
 use homard_model::tokens::estimate;
 use homard_proto::message::Message;
 
-use super::{Ask, Refused, own_words};
+use super::{SummaryFailure, SummaryRequest, without_appendix};
 use crate::{
     cut,
     extract::extract,
-    prompt::{self, AGAIN, Kind, SYSTEM, Stage},
-    serialise::{Piece, pieces},
-    settings::Mode,
+    prompt::{self, Kind, RETRY_NOTE, SYSTEM, SummaryStage},
+    serialise::{TranscriptPiece, pieces},
+    settings::CompactionMode,
 };
 
 /// Minimum tokens of a piece for a request.
-const LEAST_PIECE: u64 = 300;
+const MIN_PIECE_TOKENS: u64 = 300;
 
 /// Minimum length allowed for an answer in tokens, however little of it is kept: headings alone take some.
-const LEAST_ANSWER: u64 = 400;
+const MIN_ANSWER_TOKENS: u64 = 400;
 
 /// Overhead of a request in tokens.
-const FRAME: u64 = 64;
+const FRAME_TOKENS: u64 = 64;
 
 /// The summary model.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct SummaryModel {
     /// Context window; zero for no model.
     pub(super) window: u64,
-    pub(super) mode: Mode,
+    pub(super) mode: CompactionMode,
     pub(super) focus: Option<String>,
 }
 
-impl Asker {
+impl SummaryModel {
     /// Returns the tokens for a request and its answer. Estimates are not exact, so a fifth is left free.
     fn usable(&self) -> u64 {
         self.window / 5 * 4
@@ -42,8 +42,8 @@ impl Asker {
     fn piece(&self, messages: &[Arc<Message>], besides: u64) -> u64 {
         let free = self.usable().saturating_sub(besides);
         match self.mode {
-            Mode::Default => free,
-            Mode::Safeguard => free.min((self.window as f64 * self.ratio(messages)) as u64),
+            CompactionMode::Default => free,
+            CompactionMode::Safeguard => free.min((self.window as f64 * self.ratio(messages)) as u64),
         }
     }
 
@@ -56,10 +56,10 @@ impl Asker {
     }
 }
 
-/// Position in the work.
+/// Current step of a section: first each piece is summarized, then the summaries are merged.
 #[derive(Debug, Clone, Copy)]
-enum At {
-    /// At this piece.
+enum SectionStep {
+    /// Summarizing the piece with this index.
     Part(usize),
     Merge,
     Over,
@@ -67,18 +67,18 @@ enum At {
 
 /// One section of a summary.
 #[derive(Debug)]
-pub(super) struct Section {
+pub(super) struct SummarySection {
     kind: Kind,
     messages: Vec<Arc<Message>>,
     previous: Option<String>,
-    pieces: Vec<Piece>,
+    pieces: Vec<TranscriptPiece>,
     /// Maximum tokens of the whole section.
     budget: u64,
     /// Maximum tokens of the summary of a piece, so that one request can hold them all.
     share: u64,
-    at: At,
+    at: SectionStep,
     /// Why the current request is sent a second time.
-    again: Option<Again>,
+    again: Option<RetryReason>,
     parts: Vec<String>,
     text: String,
     pub(super) answered: usize,
@@ -87,35 +87,35 @@ pub(super) struct Section {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Again {
+enum RetryReason {
     TooLong,
     Failed,
     Unfit,
 }
 
-impl Section {
+impl SummarySection {
     pub(super) fn new(
         kind: Kind,
         messages: Vec<Arc<Message>>,
         previous: Option<String>,
         budget: u64,
-        asker: &Asker,
+        asker: &SummaryModel,
     ) -> Self {
         let previous = previous.map(|text| cut::lines(&text, budget));
-        let longest = prompt::instruction(kind, Stage::Update, budget, asker.focus.as_deref());
-        let answer = budget.max(LEAST_ANSWER);
-        let besides = estimate(SYSTEM) + estimate(&longest) + estimate(AGAIN) + FRAME + answer;
+        let longest = prompt::instruction(kind, SummaryStage::Update, budget, asker.focus.as_deref());
+        let answer = budget.max(MIN_ANSWER_TOKENS);
+        let besides = estimate(SYSTEM) + estimate(&longest) + estimate(RETRY_NOTE) + FRAME_TOKENS + answer;
         let with_previous = besides + previous.as_deref().map_or(0, estimate);
         let most = asker.piece(&messages, with_previous);
-        let pieces = match (messages.is_empty(), most < LEAST_PIECE) {
+        let pieces = match (messages.is_empty(), most < MIN_PIECE_TOKENS) {
             (true, _) => Vec::new(),
             // No model can be used.
-            (false, true) => vec![Piece { messages: 0..messages.len(), text: String::new(), tokens: 0 }],
+            (false, true) => vec![TranscriptPiece { messages: 0..messages.len(), text: String::new(), tokens: 0 }],
             (false, false) => pieces(&messages, most),
         };
         // The earlier summary is one of those that are merged.
         let each = asker.usable().saturating_sub(besides) / (pieces.len() as u64 + 1);
-        let share = if pieces.len() > 1 { budget.min(each.saturating_sub(FRAME / 4)) } else { budget };
+        let share = if pieces.len() > 1 { budget.min(each.saturating_sub(FRAME_TOKENS / 4)) } else { budget };
         Self {
             kind,
             messages,
@@ -123,7 +123,7 @@ impl Section {
             pieces,
             budget,
             share,
-            at: At::Part(0),
+            at: SectionStep::Part(0),
             again: None,
             parts: Vec::new(),
             text: String::new(),
@@ -133,7 +133,7 @@ impl Section {
         }
     }
 
-    pub(super) fn most_asks(&self) -> usize {
+    pub(super) fn max_requests(&self) -> usize {
         let parts = self.pieces.iter().filter(|piece| !piece.text.is_empty()).count();
         2 * (parts + usize::from(self.pieces.len() > 1))
     }
@@ -144,18 +144,19 @@ impl Section {
     }
 
     /// Returns the current request; `None` once all were answered.
-    pub(super) fn ask(&mut self, asker: &Asker) -> Option<Ask> {
+    pub(super) fn ask(&mut self, asker: &SummaryModel) -> Option<SummaryRequest> {
         loop {
             let ask = match self.at {
-                At::Over => return None,
-                At::Part(at) if at == self.pieces.len() => {
-                    self.gather();
+                SectionStep::Over => return None,
+                SectionStep::Part(at) if at == self.pieces.len() => {
+                    self.combine();
                     continue;
                 }
-                At::Part(at) => self.ask_part(at, asker),
-                At::Merge => self.ask_merge(asker),
+                SectionStep::Part(at) => self.ask_part(at, asker),
+                SectionStep::Merge => self.ask_merge(asker),
             };
-            let fits = |ask: &Ask| estimate(&ask.system) + estimate(&ask.user) + ask.max_tokens <= asker.window;
+            let fits =
+                |ask: &SummaryRequest| estimate(&ask.system) + estimate(&ask.user) + ask.max_tokens <= asker.window;
             match ask.filter(fits) {
                 Some(ask) => return Some(ask),
                 None => self.replace(),
@@ -164,11 +165,11 @@ impl Section {
     }
 
     /// Handles an answer; returns true if it was unusable and its request is given up.
-    pub(super) fn take(&mut self, answer: Result<&str, Refused>) -> bool {
+    pub(super) fn take(&mut self, answer: Result<&str, SummaryFailure>) -> bool {
         let judged = match answer {
-            Ok(text) => self.judge(own_words(text)).ok_or(Again::Unfit),
-            Err(Refused::Overflow) => Err(Again::TooLong),
-            Err(Refused::Failed) => Err(Again::Failed),
+            Ok(text) => self.validate(without_appendix(text)).ok_or(RetryReason::Unfit),
+            Err(SummaryFailure::Overflow) => Err(RetryReason::TooLong),
+            Err(SummaryFailure::Failed) => Err(RetryReason::Failed),
         };
         match (judged, self.again) {
             (Ok(text), _) => self.accept(text),
@@ -181,97 +182,98 @@ impl Section {
         false
     }
 
-    fn stage(&self, at: usize) -> Stage {
+    fn stage(&self, at: usize) -> SummaryStage {
         match (self.pieces.len(), &self.previous) {
-            (0 | 1, None) => Stage::Whole,
-            (0 | 1, Some(_)) => Stage::Update,
-            (of, _) => Stage::Part(at + 1, of),
+            (0 | 1, None) => SummaryStage::Whole,
+            (0 | 1, Some(_)) => SummaryStage::Update,
+            (of, _) => SummaryStage::Part(at + 1, of),
         }
     }
 
-    fn ask_part(&self, at: usize, asker: &Asker) -> Option<Ask> {
+    fn ask_part(&self, at: usize, asker: &SummaryModel) -> Option<SummaryRequest> {
         let piece = self.pieces.get(at).filter(|piece| !piece.text.is_empty())?;
-        let short = (self.again == Some(Again::TooLong)).then(|| cut::middle(&piece.text, piece.tokens / 2));
+        let short = (self.again == Some(RetryReason::TooLong)).then(|| cut::middle(&piece.text, piece.tokens / 2));
         let text = short.as_deref().unwrap_or(&piece.text);
         let mut user = format!("<conversation>\n{text}\n</conversation>\n\n");
         let stage = self.stage(at);
-        if let (Stage::Update, Some(previous)) = (stage, &self.previous) {
+        if let (SummaryStage::Update, Some(previous)) = (stage, &self.previous) {
             // Writing to a string cannot fail.
             write!(user, "<previous-summary>\n{previous}\n</previous-summary>\n\n").unwrap_or_default();
         }
         Some(self.finished(user, stage, self.share, asker))
     }
 
-    fn ask_merge(&self, asker: &Asker) -> Option<Ask> {
-        let share = if self.again == Some(Again::TooLong) { self.share / 2 } else { self.share };
+    fn ask_merge(&self, asker: &SummaryModel) -> Option<SummaryRequest> {
+        let share = if self.again == Some(RetryReason::TooLong) { self.share / 2 } else { self.share };
         let mut user = String::new();
         for (at, text) in self.previous.iter().chain(&self.parts).enumerate() {
             let text = cut::lines(text, share);
             write!(user, "<checkpoint number=\"{}\">\n{text}\n</checkpoint>\n\n", at + 1).unwrap_or_default();
         }
-        Some(self.finished(user, Stage::Merge, self.budget, asker))
+        Some(self.finished(user, SummaryStage::Merge, self.budget, asker))
     }
 
-    fn finished(&self, mut user: String, stage: Stage, tokens: u64, asker: &Asker) -> Ask {
+    fn finished(&self, mut user: String, stage: SummaryStage, tokens: u64, asker: &SummaryModel) -> SummaryRequest {
         user.push_str(&prompt::instruction(self.kind, stage, tokens, asker.focus.as_deref()));
-        if self.again == Some(Again::Unfit) {
-            user.push_str(AGAIN);
+        if self.again == Some(RetryReason::Unfit) {
+            user.push_str(RETRY_NOTE);
         }
-        Ask { system: SYSTEM.to_owned(), user, max_tokens: tokens.max(LEAST_ANSWER) }
+        SummaryRequest { system: SYSTEM.to_owned(), user, max_tokens: tokens.max(MIN_ANSWER_TOKENS) }
     }
 
     /// Returns the text of an answer, if it is usable.
-    fn judge<'a>(&self, text: &'a str) -> Option<&'a str> {
+    fn validate<'a>(&self, text: &'a str) -> Option<&'a str> {
         let (stands_for, share) = match self.at {
-            At::Part(at) => (self.pieces.get(at).map_or(0, |piece| piece.tokens), self.share),
-            At::Merge => (self.parts.iter().map(|part| estimate(part)).sum(), self.budget),
-            At::Over => return None,
+            SectionStep::Part(at) => (self.pieces.get(at).map_or(0, |piece| piece.tokens), self.share),
+            SectionStep::Merge => (self.parts.iter().map(|part| estimate(part)).sum(), self.budget),
+            SectionStep::Over => return None,
         };
         let tokens = estimate(text);
         let least = (stands_for / 200).clamp(8, 48).min(share);
-        let fits = (least..=2 * share.max(LEAST_ANSWER)).contains(&tokens);
+        let fits = (least..=2 * share.max(MIN_ANSWER_TOKENS)).contains(&tokens);
         (fits && prompt::has_headings(self.kind, text)).then_some(text)
     }
 
     fn accept(&mut self, text: &str) {
         self.again = None;
         match self.at {
-            At::Part(at) => {
+            SectionStep::Part(at) => {
                 self.parts.push(cut::lines(text, self.share));
                 self.answered += 1;
-                self.at = At::Part(at + 1);
+                self.at = SectionStep::Part(at + 1);
             }
-            At::Merge => {
+            SectionStep::Merge => {
                 self.merged += 1;
                 self.end(cut::lines(text, self.budget));
             }
-            At::Over => {}
+            SectionStep::Over => {}
         }
     }
 
-    /// Continues without an answer.
+    /// Gives up the current request. The summary of a part is replaced by an extract, the merged summary by the
+    /// concatenated parts.
     fn replace(&mut self) {
         self.again = None;
         match self.at {
-            At::Part(at) => {
+            SectionStep::Part(at) => {
                 let messages = self.pieces.get(at).map_or(0..0, |piece| piece.messages.clone());
                 // The earlier summary is merged into the part whose request would have contained it.
                 let previous = self.previous.as_deref().filter(|_| self.pieces.len() == 1);
                 self.parts.push(extract(&self.messages[messages], previous, self.share));
                 self.replaced += 1;
-                self.at = At::Part(at + 1);
+                self.at = SectionStep::Part(at + 1);
             }
-            At::Merge => {
+            SectionStep::Merge => {
                 self.replaced += 1;
-                let joined = self.joined();
+                let joined = self.concatenate();
                 self.end(joined);
             }
-            At::Over => {}
+            SectionStep::Over => {}
         }
     }
 
     /// Combines the parts once all are present.
-    fn gather(&mut self) {
+    fn combine(&mut self) {
         match self.parts.len() {
             0 => {
                 let text = self.previous.clone().unwrap_or_default();
@@ -286,12 +288,12 @@ impl Section {
                 let text = extract(&self.messages, self.previous.as_deref(), self.budget);
                 self.end(text);
             }
-            _ => self.at = At::Merge,
+            _ => self.at = SectionStep::Merge,
         }
     }
 
     /// Concatenates the parts, each truncated to its share.
-    fn joined(&self) -> String {
+    fn concatenate(&self) -> String {
         let texts: Vec<_> = self.previous.iter().chain(&self.parts).collect();
         let each = (self.budget / texts.len().max(1) as u64).saturating_sub(2);
         texts.into_iter().map(|text| cut::lines(text, each)).collect::<Vec<_>>().join("\n\n")
@@ -300,6 +302,6 @@ impl Section {
     fn end(&mut self, text: String) {
         self.text = text;
         self.parts.clear();
-        self.at = At::Over;
+        self.at = SectionStep::Over;
     }
 }

@@ -8,8 +8,8 @@ use crate::sample::{CHECKPOINT, assistant, calls, failed, result, user, words};
 
 const WINDOW: u64 = 32_000;
 
-fn job(history: Vec<Message>) -> Job {
-    Job {
+fn job(history: Vec<Message>) -> SummaryJob {
+    SummaryJob {
         history: history.into_iter().map(Arc::new).collect(),
         prefix: Vec::new(),
         previous: None,
@@ -18,18 +18,21 @@ fn job(history: Vec<Message>) -> Job {
         focus: None,
         window: WINDOW,
         budget: 2_000,
-        mode: Mode::Default,
+        mode: CompactionMode::Default,
     }
 }
 
 /// Runs the state machine to its end. `answer` gets the number of the request and the request.
-fn run(job: Job, answer: impl Fn(usize, &Ask) -> Result<String, Refused>) -> (Summary, Vec<Ask>) {
+fn run(
+    job: SummaryJob,
+    answer: impl Fn(usize, &SummaryRequest) -> Result<String, SummaryFailure>,
+) -> (CompactionSummary, Vec<SummaryRequest>) {
     let mut machine = Summariser::new(job);
-    let (mut asks, most) = (Vec::new(), machine.most_asks());
+    let (mut asks, most) = (Vec::new(), machine.max_requests());
     loop {
         match machine.step() {
-            Step::Done(summary) => return (summary, asks),
-            Step::Ask(ask) => {
+            SummaryStep::Done(summary) => return (summary, asks),
+            SummaryStep::Ask(ask) => {
                 let answer = answer(asks.len(), &ask);
                 asks.push(ask);
                 assert!(asks.len() <= most, "{} asks of {most}", asks.len());
@@ -39,7 +42,7 @@ fn run(job: Job, answer: impl Fn(usize, &Ask) -> Result<String, Refused>) -> (Su
     }
 }
 
-fn good(_: usize, ask: &Ask) -> Result<String, Refused> {
+fn good(_: usize, ask: &SummaryRequest) -> Result<String, SummaryFailure> {
     let is_turn = ask.user.contains("beginning of a turn");
     Ok(if is_turn { crate::sample::TURN } else { CHECKPOINT }.to_owned())
 }
@@ -51,15 +54,15 @@ fn long() -> Vec<Message> {
 #[test]
 fn what_fits_is_asked_at_once() {
     let focus = Some("the API".to_owned());
-    let (summary, asks) = run(Job { focus, ..job(vec![user("port it"), assistant("ok")]) }, good);
+    let (summary, asks) = run(SummaryJob { focus, ..job(vec![user("port it"), assistant("ok")]) }, good);
     assert_eq!(asks.len(), 1);
     assert!(asks[0].user.starts_with("<conversation>\n[User]: port it\n\n[Assistant]: ok\n</conversation>\n\nWrite"));
     assert!(asks[0].user.ends_with("pay most attention to this: the API"));
     assert_eq!(
         summary,
-        Summary {
+        CompactionSummary {
             text: CHECKPOINT.to_owned(),
-            way: Way::Asked,
+            method: SummaryMethod::Asked,
             details: json!({"readFiles": [], "modifiedFiles": [], "way": "asked"}),
         }
     );
@@ -69,23 +72,23 @@ fn what_fits_is_asked_at_once() {
 #[test]
 fn the_beginning_of_a_turn_is_summed_up_apart() {
     let prefix = vec![Arc::new(user("now list")), Arc::new(assistant("listing"))];
-    let request = Some(Quote { text: "now list".to_owned(), whole: None });
-    let (summary, asks) = run(Job { prefix, request, ..job(vec![user("port it")]) }, good);
+    let request = Some(QuotedRequest { text: "now list".to_owned(), whole: None });
+    let (summary, asks) = run(SummaryJob { prefix, request, ..job(vec![user("port it")]) }, good);
     assert_eq!(asks.len(), 2);
     let turn = crate::sample::TURN;
     let expected = format!(
         "{CHECKPOINT}\n\n---\n\n# Context of the turn that goes on\n\n{turn}\n\n<latest-request>\n\
          The newest message of the user, word for word:\nnow list\n</latest-request>"
     );
-    assert_eq!((summary.text, summary.way), (expected, Way::Asked));
+    assert_eq!((summary.text, summary.method), (expected, SummaryMethod::Asked));
     assert_eq!((&summary.details["request"], &summary.details["requestCut"]), (&json!("now list"), &Value::Null));
 }
 
 #[test]
 fn a_request_that_loses_its_middle_says_how_long_it_was() {
     let long = "word ".repeat(9_000);
-    let request = Some(Quote { text: long.clone(), whole: None });
-    let (summary, _) = run(Job { request, ..job(vec![user("port it")]) }, good);
+    let request = Some(QuotedRequest { text: long.clone(), whole: None });
+    let (summary, _) = run(SummaryJob { request, ..job(vec![user("port it")]) }, good);
     let kept = summary.details["request"].as_str().unwrap().to_owned();
     let sizes = |kept: &str| {
         json!({
@@ -96,8 +99,8 @@ fn a_request_that_loses_its_middle_says_how_long_it_was() {
     assert_eq!(summary.details["requestCut"], sizes(&kept));
     assert!(summary.text.contains("The newest message of the user, without its middle:\nword "), "{}", summary.text);
     // Truncated again by a later compaction, it still states its original length.
-    let quoted = Quote::read(&summary.details);
-    let (again, _) = run(Job { request: quoted, request_budget: 100, ..job(vec![user("go on")]) }, good);
+    let quoted = QuotedRequest::read(&summary.details);
+    let (again, _) = run(SummaryJob { request: quoted, request_budget: 100, ..job(vec![user("go on")]) }, good);
     let shorter = again.details["request"].as_str().unwrap();
     assert!(shorter.len() < kept.len());
     assert_eq!(again.details["requestCut"], sizes(shorter));
@@ -105,7 +108,7 @@ fn a_request_that_loses_its_middle_says_how_long_it_was() {
 
 #[test]
 fn a_turn_that_is_the_first_says_so() {
-    let (summary, _) = run(Job { prefix: vec![Arc::new(user("go"))], ..job(Vec::new()) }, good);
+    let (summary, _) = run(SummaryJob { prefix: vec![Arc::new(user("go"))], ..job(Vec::new()) }, good);
     assert!(summary.text.starts_with("Nothing was said before this turn.\n\n---"), "{}", summary.text);
 }
 
@@ -114,8 +117,8 @@ fn a_turn_that_is_the_first_says_so() {
 fn a_second_compaction_goes_on_from_the_first() {
     let read = |path: &str| calls(&[("c", "read", json!({"path": path}))]);
     let (first, _) = run(job(vec![user("go"), read("a.rs"), failed("c", "no such file")]), good);
-    let previous = Some(Previous { text: first.text.clone(), details: first.details });
-    let (second, asks) = run(Job { previous, ..job(vec![read("b.rs"), result("c", "fine")]) }, good);
+    let previous = Some(PreviousCompaction { text: first.text.clone(), details: first.details });
+    let (second, asks) = run(SummaryJob { previous, ..job(vec![read("b.rs"), result("c", "fine")]) }, good);
     assert!(
         asks[0].user.contains(&format!("<previous-summary>\n{CHECKPOINT}\n</previous-summary>\n\nThe previous")),
         "{}",
@@ -136,33 +139,33 @@ fn what_is_too_long_is_summed_up_in_parts() {
     let (summary, asks) = run(job(long()), good);
     assert!(asks.len() > 2, "{}", asks.len());
     assert!(asks.last().unwrap().user.starts_with("<checkpoint number=\"1\">\n## Goal"));
-    assert_eq!((summary.text.as_str(), summary.way), (CHECKPOINT, Way::Staged));
+    assert_eq!((summary.text.as_str(), summary.method), (CHECKPOINT, SummaryMethod::Staged));
 }
 
 #[test]
 fn the_careful_mode_asks_about_less_at_once() {
     let (_, plain) = run(job(long()), good);
-    let (_, careful) = run(Job { mode: Mode::Safeguard, ..job(long()) }, good);
+    let (_, careful) = run(SummaryJob { mode: CompactionMode::Safeguard, ..job(long()) }, good);
     assert!(careful.len() > plain.len(), "{} and {}", careful.len(), plain.len());
 }
 
 /// Case 159; but no mode leaves the history unchanged: a session that cannot be compacted is lost.
 #[test]
 fn quotations_stand_for_a_model_that_fails() {
-    for mode in [Mode::Default, Mode::Safeguard] {
+    for mode in [CompactionMode::Default, CompactionMode::Safeguard] {
         let history = vec![user("port /srv/harbour"), failed("c", "exit 7")];
-        let (summary, asks) = run(Job { mode, ..job(history) }, |_, _| Err(Refused::Failed));
+        let (summary, asks) = run(SummaryJob { mode, ..job(history) }, |_, _| Err(SummaryFailure::Failed));
         assert_eq!(asks.len(), 2);
         let expected = "(No model summed this up: these are quotations.)\n\n## Goal\nport /srv/harbour\n\n\
             ## Names and numbers\n/srv/harbour\n\n## Tool failures\n- exec: exit 7";
-        assert_eq!((summary.text.as_str(), summary.way), (expected, Way::Extract));
+        assert_eq!((summary.text.as_str(), summary.method), (expected, SummaryMethod::Extract));
     }
 }
 
 #[test]
 fn nobody_is_asked_any_more_after_two_parts_failed() {
-    let (summary, asks) = run(job(long()), |_, _| Err(Refused::Failed));
-    assert_eq!((asks.len(), summary.way), (4, Way::Extract));
+    let (summary, asks) = run(job(long()), |_, _| Err(SummaryFailure::Failed));
+    assert_eq!((asks.len(), summary.method), (4, SummaryMethod::Extract));
     assert!(summary.text.contains("request 0:") && summary.text.contains("request 199:"), "{}", summary.text);
 }
 
@@ -170,12 +173,12 @@ fn nobody_is_asked_any_more_after_two_parts_failed() {
 fn an_answer_of_no_use_is_refused_once() {
     for bad in ["", "Sure! The user wants things.", &format!("{CHECKPOINT}\n{}", words(9_000))] {
         let history = || vec![user(&words(500))];
-        let once = |asked: usize, ask: &Ask| if asked == 0 { Ok(bad.to_owned()) } else { good(asked, ask) };
+        let once = |asked: usize, ask: &SummaryRequest| if asked == 0 { Ok(bad.to_owned()) } else { good(asked, ask) };
         let (summary, asks) = run(job(history()), once);
-        assert_eq!((asks.len(), summary.way), (2, Way::Asked));
+        assert_eq!((asks.len(), summary.method), (2, SummaryMethod::Asked));
         assert!(asks[1].user.ends_with("Keep to the headings and to the length."));
         let (summary, asks) = run(job(history()), |_, _| Ok(bad.to_owned()));
-        assert_eq!((asks.len(), summary.way), (2, Way::Extract));
+        assert_eq!((asks.len(), summary.method), (2, SummaryMethod::Extract));
     }
 }
 
@@ -185,10 +188,10 @@ fn a_question_that_was_too_long_is_asked_again_at_half_its_length() {
         run(
             job(vec![user(&words(10_000))]),
             |asked, ask| {
-                if asked == 0 { Err(Refused::Overflow) } else { good(asked, ask) }
+                if asked == 0 { Err(SummaryFailure::Overflow) } else { good(asked, ask) }
             },
         );
-    assert_eq!((asks.len(), summary.way), (2, Way::Asked));
+    assert_eq!((asks.len(), summary.method), (2, SummaryMethod::Asked));
     assert!(asks[1].user.len() < asks[0].user.len() * 6 / 10, "{} of {}", asks[1].user.len(), asks[0].user.len());
 }
 
@@ -201,14 +204,14 @@ fn parts_that_are_not_merged_follow_one_another() {
                 if ask.user.starts_with("<checkpoint") { Ok("no".to_owned()) } else { good(asked, ask) }
             },
         );
-    assert_eq!(summary.way, Way::Partial);
+    assert_eq!(summary.method, SummaryMethod::Partial);
     assert!(summary.text.matches("## Goal").count() > 1, "{}", summary.text);
 }
 
 #[test]
 fn nobody_is_asked_without_a_window() {
-    let (summary, asks) = run(Job { window: 0, ..job(vec![user("go")]) }, good);
-    assert_eq!((asks.len(), summary.way), (0, Way::Extract));
+    let (summary, asks) = run(SummaryJob { window: 0, ..job(vec![user("go")]) }, good);
+    assert_eq!((asks.len(), summary.method), (0, SummaryMethod::Extract));
 }
 
 #[test]
@@ -231,14 +234,14 @@ proptest! {
     ) {
         let message = |&size: &usize| Arc::new(if size % 2 == 0 { user(&words(size)) } else { result("漢", &"漢".repeat(size)) });
         let history = sizes.iter().map(message).collect();
-        let previous = has_previous.then(|| Previous { text: words(3_000), details: Value::Null });
+        let previous = has_previous.then(|| PreviousCompaction { text: words(3_000), details: Value::Null });
         let prefix = sizes.iter().take(prefix).map(message).collect();
-        let job = Job { history, prefix, previous, window, budget, ..job(Vec::new()) };
+        let job = SummaryJob { history, prefix, previous, window, budget, ..job(Vec::new()) };
         let (summary, asks) = run(job, |asked, ask| match script[asked % script.len()] {
             0 => Ok(String::new()),
             1 => Ok("nonsense".to_owned()),
-            2 => Err(Refused::Failed),
-            3 => Err(Refused::Overflow),
+            2 => Err(SummaryFailure::Failed),
+            3 => Err(SummaryFailure::Overflow),
             4 => Ok(format!("{CHECKPOINT}\n{}", words(20_000))),
             _ => good(asked, ask),
         });

@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use super::{Row, rows, schema};
+use super::{ReferenceRow, rows, schema};
 use crate::{
     path::{Path, Step},
     redact,
-    shape::Shape,
+    shape::SchemaShape,
 };
 
 /// Returns for every key, as in `agents.list[].id`, its label, its description, and whether it is a secret.
@@ -16,7 +16,7 @@ pub fn hints<T: JsonSchema>() -> Value {
     rows(&schema).iter().map(|row| (row.path.clone(), hint(row))).collect::<Map<_, _>>().into()
 }
 
-fn hint(row: &Row) -> Value {
+fn hint(row: &ReferenceRow) -> Value {
     let name = row.path.rsplit('.').next().unwrap_or_default();
     let mut hint = json!({"label": label(name.trim_end_matches("[]"))});
     if !row.description.is_empty() {
@@ -45,9 +45,9 @@ fn label(name: &str) -> String {
 }
 
 /// Describes one key: its schema without nested ones, its hint, and its keys. `None` if there is no such key.
-pub fn look_up<T: JsonSchema>(path: &Path) -> Option<Value> {
+pub fn describe_key<T: JsonSchema>(path: &Path) -> Option<Value> {
     let schema = schema::<T>();
-    let (mut shape, mut key) = (Shape::root(&schema), String::new());
+    let (mut shape, mut key) = (SchemaShape::root(&schema), String::new());
     for step in path.steps() {
         (shape, key) = below(&shape, &key, step)?;
     }
@@ -69,7 +69,7 @@ pub fn look_up<T: JsonSchema>(path: &Path) -> Option<Value> {
     Some(hinted(described, &hints, &key))
 }
 
-fn below<'a>(shape: &Shape<'a>, key: &str, step: &Step) -> Option<(Shape<'a>, String)> {
+fn below<'a>(shape: &SchemaShape<'a>, key: &str, step: &Step) -> Option<(SchemaShape<'a>, String)> {
     let member = match step {
         Step::Key(name) => shape.member(name).map(|member| (member, join(key, name))),
         Step::Index(_) => None,
@@ -92,7 +92,7 @@ fn hinted(mut described: Value, hints: &Value, key: &str) -> Value {
 }
 
 /// Returns the schema of a place without nested schemas.
-fn shallow(shape: &Shape<'_>) -> Value {
+fn shallow(shape: &SchemaShape<'_>) -> Value {
     let mut flat = Map::new();
     for key in ["description", "default", "minimum", "maximum"] {
         if let Some(value) = shape.options.iter().find_map(|option| option.get(key)) {
@@ -127,14 +127,14 @@ mod tests {
     #[allow(dead_code, reason = "only its schema is looked at")]
     struct Config {
         /// By name.
-        providers: BTreeMap<String, Provider>,
-        list: Vec<Provider>,
+        providers: BTreeMap<String, TestProvider>,
+        list: Vec<TestProvider>,
     }
 
     #[derive(Default, Deserialize, JsonSchema)]
     #[serde(default, rename_all = "camelCase")]
     #[allow(dead_code, reason = "only its schema is looked at")]
-    struct Provider {
+    struct TestProvider {
         /// The key
         /// of it.
         api_key: Option<String>,
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn one_key_is_told_with_those_in_it() {
-        let look = |path: &str| look_up::<Config>(&path.parse().unwrap());
+        let look = |path: &str| describe_key::<Config>(&path.parse().unwrap());
         let key = json!({"label": "Api key", "help": "The key of it.", "sensitive": true});
         let child = |hint_path: &str| {
             json!({
@@ -171,7 +171,7 @@ mod tests {
             })
         );
         assert_eq!((look("list.x"), look("providers.x.y"), look("nope")), (None, None, None));
-        let root = look_up::<Config>(&Path::root()).unwrap();
+        let root = describe_key::<Config>(&Path::root()).unwrap();
         let names: Vec<_> = root["children"].as_array().unwrap().iter().map(|child| child["key"].clone()).collect();
         assert_eq!(names, ["env", "list", "providers"]);
     }

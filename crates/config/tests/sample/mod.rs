@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Config {
-    gateway: Gateway,
+    gateway: SampleGateway,
     agents: Agents,
     models: Models,
 }
@@ -19,7 +19,7 @@ impl Sections for Config {}
 /// Where the gateway listens.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-struct Gateway {
+struct SampleGateway {
     port: Option<u16>,
     bind: Option<Bind>,
     token: Option<String>,

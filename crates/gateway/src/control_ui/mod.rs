@@ -4,11 +4,11 @@
 //! load files and open connections from this gateway only (`connect-src`), so that a crafted link cannot make it send
 //! its token elsewhere.
 
-mod folder;
+mod directory;
 mod policy;
 mod start_page;
 
-pub use folder::{ControlUi, NoControlUi};
+pub use directory::{ControlUi, ControlUiError};
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ use homard_proto::method::connect::Auth;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{connection::Visitor, methods::agents, server::Server};
+use crate::{connection::AdmittedPeer, methods::agents, server::ServerState};
 
 /// Paths from which a page reads its settings before it connects.
-const SETTINGS: [&str; 3] =
+const SETTINGS_PATHS: [&str; 3] =
     ["/control-ui-config.json", "/__openclaw/control-ui-config.json", "/__openclaw__/control-ui-config.json"];
 
 /// Serves a page or one of its files.
-pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Parts) -> Response {
+pub(crate) async fn answer(server: &Arc<ServerState>, visitor: &AdmittedPeer, parts: &Parts) -> Response {
     let path = parts.uri.path();
     let is_page = server.control_ui.is_some() || path == "/";
     if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -44,9 +44,9 @@ pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Part
         };
     }
     match &server.control_ui {
-        Some(_) if SETTINGS.contains(&path) => settings(server, visitor, parts),
+        Some(_) if SETTINGS_PATHS.contains(&path) => settings(server, visitor, parts),
         // Avatars of agents are not supported.
-        Some(_) if path.starts_with("/avatar/") => told(StatusCode::OK, &json!({"avatarUrl": null})),
+        Some(_) if path.starts_with("/avatar/") => json_response(StatusCode::OK, &json!({"avatarUrl": null})),
         Some(folder) => match folder.find(path).await {
             Some(file) => page(file.kind, &file.policy, file.bytes),
             None => not_found(),
@@ -60,21 +60,21 @@ pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Part
 }
 
 /// Returns the page's settings to authenticated clients.
-fn settings(server: &Server, visitor: &Visitor, parts: &Parts) -> Response {
+fn settings(server: &ServerState, visitor: &AdmittedPeer, parts: &Parts) -> Response {
     let bearer = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let Some(token) = bearer else {
-        return told(StatusCode::UNAUTHORIZED, &unauthorized("give the gateway's token as a bearer token"));
+        return json_response(StatusCode::UNAUTHORIZED, &unauthorized("send the gateway's token as a bearer token"));
     };
     let auth = Auth { token: Some(token.to_owned()), ..Auth::default() };
     // A page may authenticate with its device token here, too.
     let known = || server.devices.has_token(token).then_some(());
-    if let Err(denied) = server.bouncer.judge(&auth, (visitor.address(), Instant::now()), known) {
+    if let Err(denied) = server.auth.authenticate(&auth, (visitor.address(), Instant::now()), known) {
         let error = denied.error(homard_proto::Generation::Four);
-        return told(StatusCode::UNAUTHORIZED, &unauthorized(&error.message));
+        return json_response(StatusCode::UNAUTHORIZED, &unauthorized(&error.message));
     }
     let agents = server.hub.agents();
-    let assistant = agents::presented(&agents, agents.default_id());
-    told(
+    let assistant = agents::identity_json(&agents, agents.default_id());
+    json_response(
         StatusCode::OK,
         &json!({
             "basePath": "", "assistantName": assistant["name"], "assistantAvatar": assistant["avatar"],
@@ -90,7 +90,7 @@ fn unauthorized(why: &str) -> Value {
 }
 
 /// Headers of all responses of this module.
-fn guarded() -> [(HeaderName, HeaderValue); 5] {
+fn security_headers() -> [(HeaderName, HeaderValue); 5] {
     [
         // A new version of a page must not be combined with cached parts of an old one.
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -105,14 +105,14 @@ fn page(kind: &'static str, policy: &str, bytes: Vec<u8>) -> Response {
     // Contains hashes and fixed text only.
     let policy = HeaderValue::from_str(policy).unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"));
     let headers = [(CONTENT_TYPE, HeaderValue::from_static(kind)), (CONTENT_SECURITY_POLICY, policy)];
-    (guarded(), headers, bytes).into_response()
+    (security_headers(), headers, bytes).into_response()
 }
 
-fn told(status: StatusCode, body: &Value) -> Response {
+fn json_response(status: StatusCode, body: &Value) -> Response {
     let headers = [(CONTENT_TYPE, "application/json; charset=utf-8"), (VARY, "Authorization")];
-    (status, guarded(), headers, body.to_string()).into_response()
+    (status, security_headers(), headers, body.to_string()).into_response()
 }
 
 fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, guarded(), "Not Found").into_response()
+    (StatusCode::NOT_FOUND, security_headers(), "Not Found").into_response()
 }

@@ -17,7 +17,7 @@ pub(super) fn policy() -> String {
 
 /// Renders the page. It is public, so it contains nothing about sessions, agents and directories.
 pub(super) fn html(uptime_ms: u64) -> String {
-    let (version, uptime) = (env!("CARGO_PKG_VERSION"), told(uptime_ms / 1000));
+    let (version, uptime) = (env!("CARGO_PKG_VERSION"), format_duration(uptime_ms / 1000));
     format!(
         "<!doctype html>
 <html lang=\"en\">
@@ -40,7 +40,7 @@ homard agent -m \"What files are here?\"</pre>
 <p>Or in this browser, with the Control UI of an OpenClaw install:</p>
 <pre>npm install --ignore-scripts openclaw
 homard gateway --control-ui node_modules/openclaw/dist/control-ui</pre>
-<p>Its token is in <code>gateway-token</code> in the state directory. Documentation: <code>docs/gateway.md</code>.</p>
+<p>Its token is in <code>gateway-token</code> in the state directory. Documentation: <code>homard docs gateway</code>.</p>
 </body>
 </html>
 "
@@ -48,13 +48,13 @@ homard gateway --control-ui node_modules/openclaw/dist/control-ui</pre>
 }
 
 /// Formats a duration in its two largest units.
-fn told(seconds: u64) -> String {
+fn format_duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}m"),
+        (0, hours, minutes) => format!("{hours}h {minutes}m"),
+        (days, hours, _) => format!("{days}d {hours}h"),
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_time_is_told_in_its_largest_units() {
-        assert_eq!([5, 61, 3_660, 90_000].map(told), ["5 s", "1 min", "1 h 1 min", "1 d 1 h"]);
+        assert_eq!([5, 61, 3_660, 90_000].map(format_duration), ["5s", "1m", "1h 1m", "1d 1h"]);
     }
 
     #[test]

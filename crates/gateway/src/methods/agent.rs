@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use homard_agent::{
     command::OWNER,
-    hub::{Disposition, Waited},
+    hub::{SubmitOutcome, WaitResult},
     intake, wire,
 };
 use homard_proto::{
@@ -15,17 +15,17 @@ use tokio::time::Instant;
 
 use super::{submit::submit, unavailable};
 use crate::{
-    router::{Answer, Call},
+    router::{RpcCall, RpcResult},
     scope::{self, Scope},
 };
 
 /// Default timeout of `agent.wait` in milliseconds.
-const PATIENCE_MS: u64 = 30_000;
+const DEFAULT_TIMEOUT_MS: u64 = 30_000;
 /// Maximum timeout in milliseconds: the largest that clients' timers support.
-const MAX_PATIENCE_MS: u64 = 2_147_483_647;
+const MAX_TIMEOUT_MS: u64 = 2_147_483_647;
 
 /// Starts a run, or finds the one that the same request started.
-pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn start(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let params: AgentParams = call.params()?;
     check_overrides(&call, &params)?;
     let inbound = intake::agent(&call.server.hub, OWNER, params).await?;
@@ -33,22 +33,24 @@ pub(crate) async fn start(mut call: Call) -> Result<Answer, ErrorShape> {
     let generation = call.client.generation;
     let (mut payload, error) = wire::accepted(generation, &accepted);
     Ok(match (accepted.disposition, generation) {
-        (Disposition::New(tape), _) => {
-            wire::note_place(&mut payload, tape.placed());
-            Answer::Twice(payload, tape, hold)
+        (SubmitOutcome::New(tape), _) => {
+            wire::add_disposition(&mut payload, tape.disposition());
+            RpcResult::WithFinal(payload, tape, hold)
         }
-        (Disposition::InFlight(tape), Generation::Three) => Answer::Twice(payload, tape, hold),
-        (Disposition::InFlight(_), Generation::Four) | (Disposition::Finished(_), _) => Answer::Once(payload, error),
+        (SubmitOutcome::InFlight(tape), Generation::Three) => RpcResult::WithFinal(payload, tape, hold),
+        (SubmitOutcome::InFlight(_), Generation::Four) | (SubmitOutcome::Finished(_), _) => {
+            RpcResult::Single(payload, error)
+        }
     })
 }
 
 /// Checks the overrides: choosing a model requires the scope of `/model`; a working directory also requires a direct
 /// connection from this machine.
-fn check_overrides(call: &Call, params: &AgentParams) -> Result<(), ErrorShape> {
+fn check_overrides(call: &RpcCall, params: &AgentParams) -> Result<(), ErrorShape> {
     let client = &call.client;
     let is_chosen = params.model.is_some() || params.provider.is_some() || params.cwd.is_some();
     if is_chosen && !client.scopes.allow(Scope::Admin) {
-        return Err(scope::missing(client.generation, Scope::Admin));
+        return Err(scope::missing_error(client.generation, Scope::Admin));
     }
     if params.cwd.is_some() && !client.is_direct {
         let why =
@@ -59,15 +61,15 @@ fn check_overrides(call: &Call, params: &AgentParams) -> Result<(), ErrorShape> 
 }
 
 /// Waits for the end of a run.
-pub(crate) async fn wait(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn wait(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let WaitParams { run_id, timeout_ms } = call.params()?;
-    let patience = Duration::from_millis(timeout_ms.unwrap_or(PATIENCE_MS).min(MAX_PATIENCE_MS));
+    let patience = Duration::from_millis(timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS).min(MAX_TIMEOUT_MS));
     let (hub, began) = (&call.server.hub, Instant::now());
     let waited = hub.wait(&run_id, patience).await.map_err(unavailable)?;
     let mut answer = wire::waited(call.client.generation, &run_id, &waited);
-    if matches!(waited, Waited::Ended(_)) {
+    if matches!(waited, WaitResult::Ended(_)) {
         let left = patience.saturating_sub(began.elapsed());
-        wire::note_arrival(&mut answer, &hub.arrival(&run_id, left).await.map_err(unavailable)?);
+        wire::add_delivery(&mut answer, &hub.delivery_result(&run_id, left).await.map_err(unavailable)?);
     }
     Ok(answer.into())
 }

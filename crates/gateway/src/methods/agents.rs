@@ -1,21 +1,21 @@
 //! `agents.list` and `agent.identity.get`: the configured agents and their identities.
 
-use homard_agent::{Agents, Profile, profile::Identity};
+use homard_agent::{Agents, Profile, profile::AgentIdentity};
 use homard_proto::{
     AgentId, ErrorShape, Generation, SessionKey,
     method::agents::{IdentityParams, ListParams},
 };
 use serde_json::{Map, Value, json};
 
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Name of an agent that has none.
-const NAME: &str = "Assistant";
+const DEFAULT_NAME: &str = "Assistant";
 /// Avatar of an agent that has none.
-const AVATAR: &str = "A";
+const DEFAULT_AVATAR: &str = "A";
 
 /// Lists all agents, the default one first.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams {} = call.params()?;
     let (agents, generation) = (call.server.hub.agents(), call.client.generation);
     let default = agents.default_id();
@@ -32,13 +32,15 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
 
 fn row(profile: &Profile, generation: Generation) -> Value {
     let mut row = json!({"id": profile.id});
-    if let Some(name) = said(profile.name.as_ref()) {
+    if let Some(name) = non_blank(profile.name.as_ref()) {
         row["name"] = name.into();
     }
-    let Identity { name, emoji, theme, avatar } = &profile.identity;
+    let AgentIdentity { name, emoji, theme, avatar } = &profile.identity;
     let parts = [("name", name), ("theme", theme), ("emoji", emoji), ("avatar", avatar)];
-    let identity: Map<_, _> =
-        parts.into_iter().filter_map(|(part, text)| Some((part.to_owned(), said(text.as_ref())?.into()))).collect();
+    let identity: Map<_, _> = parts
+        .into_iter()
+        .filter_map(|(part, text)| Some((part.to_owned(), non_blank(text.as_ref())?.into())))
+        .collect();
     if !identity.is_empty() {
         row["identity"] = identity.into();
     }
@@ -52,23 +54,23 @@ fn row(profile: &Profile, generation: Generation) -> Value {
 }
 
 /// Returns the identity of an agent; an unknown one gets the default identity.
-pub(crate) async fn identity(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn identity(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let IdentityParams { agent_id, session_key } = call.params()?;
     let agents = call.server.hub.agents();
-    let id = meant(agent_id.as_ref(), session_key.as_ref(), agents.default_id())?;
-    Ok(presented(&agents, &id).into())
+    let id = resolve_agent(agent_id.as_ref(), session_key.as_ref(), agents.default_id())?;
+    Ok(identity_json(&agents, &id).into())
 }
 
 /// Builds an agent's name and avatar.
-pub(crate) fn presented(agents: &Agents, id: &AgentId) -> Value {
+pub(crate) fn identity_json(agents: &Agents, id: &AgentId) -> Value {
     let profile = agents.get(id);
     let shown = profile.map(|profile| profile.identity.clone()).unwrap_or_default();
     let listed = profile.and_then(|profile| profile.name.as_ref());
-    let emoji = said(shown.emoji.as_ref());
+    let emoji = non_blank(shown.emoji.as_ref());
     let mut answer = json!({
         "agentId": id,
-        "name": said(shown.name.as_ref()).or(said(listed)).unwrap_or(NAME),
-        "avatar": said(shown.avatar.as_ref()).or(emoji).unwrap_or(AVATAR),
+        "name": non_blank(shown.name.as_ref()).or(non_blank(listed)).unwrap_or(DEFAULT_NAME),
+        "avatar": non_blank(shown.avatar.as_ref()).or(emoji).unwrap_or(DEFAULT_AVATAR),
     });
     if let Some(emoji) = emoji {
         answer["emoji"] = emoji.into();
@@ -77,10 +79,10 @@ pub(crate) fn presented(agents: &Agents, id: &AgentId) -> Value {
 }
 
 /// Resolves the agent of a request: by name, by its session, or the default one.
-fn meant(agent: Option<&String>, key: Option<&String>, default: &AgentId) -> Result<AgentId, ErrorShape> {
+fn resolve_agent(agent: Option<&String>, key: Option<&String>, default: &AgentId) -> Result<AgentId, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid agent.identity.get params: {why}"));
-    let named = said(agent).map(AgentId::normalize);
-    let key = said(key).map(|key| SessionKey::parse(key, named.as_ref().unwrap_or(default)));
+    let named = non_blank(agent).map(AgentId::normalize);
+    let key = non_blank(key).map(|key| SessionKey::parse(key, named.as_ref().unwrap_or(default)));
     let key = key.transpose().map_err(|error| wrong(format!("sessionKey: {error}")))?;
     let owner = key.as_ref().and_then(SessionKey::agent);
     match (named, owner) {
@@ -93,6 +95,6 @@ fn meant(agent: Option<&String>, key: Option<&String>, default: &AgentId) -> Res
 }
 
 /// Returns the trimmed text, unless it is blank.
-fn said(text: Option<&String>) -> Option<&str> {
+fn non_blank(text: Option<&String>) -> Option<&str> {
     text.map(|text| text.trim()).filter(|text| !text.is_empty())
 }

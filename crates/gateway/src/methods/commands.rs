@@ -1,6 +1,6 @@
 //! `commands.list`: the available chat commands.
 
-use homard_agent::{Hub, command::Listed};
+use homard_agent::{Hub, command::CommandInfo};
 use homard_proto::{
     ErrorShape,
     method::{Params, commands::ListParams},
@@ -8,10 +8,10 @@ use homard_proto::{
 use serde_json::{Value, json};
 
 use super::models;
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Lists the chat commands.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams { agent_id, include_args } = call.params()?;
     models::profile(&call.server.hub.agents(), agent_id.as_deref(), ListParams::METHOD)?;
     Ok(json!({"commands": all(&call.server.hub, include_args == Some(true))}).into())
@@ -22,7 +22,7 @@ pub(crate) fn all(hub: &Hub, with_arguments: bool) -> Vec<Value> {
     hub.commands().iter().map(|command| row(command, with_arguments)).collect()
 }
 
-fn row(command: &Listed, with_arguments: bool) -> Value {
+fn row(command: &CommandInfo, with_arguments: bool) -> Value {
     let bare = |name: &String| name.trim_start_matches('/').to_owned();
     let name = command.names.first().map(bare).unwrap_or_default();
     let category = match name.as_str() {

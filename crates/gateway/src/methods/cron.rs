@@ -3,50 +3,50 @@
 use std::cmp::Ordering;
 
 use homard_agent::schedule::{
-    self, Mode, Ran, Schedule,
-    job::{Job, Wake},
+    self, RunMode, RunNowResult, Schedule,
+    job::{CronJob, WakeMode},
 };
 use homard_proto::{
     AgentId, ErrorShape, Generation, SessionKey,
     method::{
         Params,
         cron::{
-            AddParams, GetParams, LastHeartbeatParams, ListParams, RemoveParams, RunParams, RunsParams,
-            SetHeartbeatsParams, StatusParams, UpdateParams, WakeParams, Which,
+            AddParams, GetParams, JobRef, LastHeartbeatParams, ListParams, RemoveParams, RunParams, RunsParams,
+            SetHeartbeatsParams, StatusParams, UpdateParams, WakeParams,
         },
     },
 };
 use serde_json::{Value, json};
 
 use super::unavailable;
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Default page size in protocol 4.
-const PAGE: usize = 200;
+const DEFAULT_PAGE: usize = 200;
 /// Default number of runs in protocol 3.
-const OLD_PAGE: usize = 200;
+const DEFAULT_PAGE_V3: usize = 200;
 
 /// Returns the state of the schedule, the number of jobs, and the time of the next run.
-pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let StatusParams {} = call.params()?;
     let schedule = schedule(&call)?;
-    let seen = schedule.seen();
+    let seen = schedule.view();
     let next = seen.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
     let next = next.filter(|_| seen.is_enabled);
     let answer = json!({
-        "enabled": seen.is_enabled, "storePath": schedule.place(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
+        "enabled": seen.is_enabled, "storePath": schedule.location(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
     });
     Ok(answer.into())
 }
 
 /// Lists jobs, next run first.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams { include_disabled, limit, offset, query, enabled, agent_id, sort_by, sort_dir } = call.params()?;
-    let filter = Filter { include_disabled: include_disabled == Some(true), query, enabled, agent_id };
-    let seen = schedule(&call)?.seen();
+    let filter = JobFilter { include_disabled: include_disabled == Some(true), query, enabled, agent_id };
+    let seen = schedule(&call)?.view();
     let agents = call.server.hub.agents();
     let default = agents.default_id();
-    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| filter.matches(job, default)).collect();
+    let mut jobs: Vec<&CronJob> = seen.jobs.iter().filter(|job| filter.matches(job, default)).collect();
     jobs.sort_by(|a, b| order(a, b, sort_by.as_deref()));
     if sort_dir.as_deref() == Some("desc") {
         jobs.reverse();
@@ -65,7 +65,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Builds a page of a list with paging information.
 fn page(all: &[Value], name: &str, offset: Option<usize>, limit: Option<usize>) -> Value {
-    let (total, limit) = (all.len(), limit.unwrap_or(PAGE));
+    let (total, limit) = (all.len(), limit.unwrap_or(DEFAULT_PAGE));
     let offset = offset.unwrap_or(0).min(total);
     let next = (offset + limit).min(total);
     let has_more = next < total;
@@ -76,15 +76,15 @@ fn page(all: &[Value], name: &str, offset: Option<usize>, limit: Option<usize>) 
 }
 
 /// Filter of a job list.
-struct Filter {
+struct JobFilter {
     include_disabled: bool,
     query: Option<String>,
     enabled: Option<String>,
     agent_id: Option<String>,
 }
 
-impl Filter {
-    fn matches(&self, job: &Job, default: &AgentId) -> bool {
+impl JobFilter {
+    fn matches(&self, job: &CronJob, default: &AgentId) -> bool {
         let is_shown = match self.enabled.as_deref() {
             Some("all") => true,
             Some("enabled") => job.enabled,
@@ -100,77 +100,77 @@ impl Filter {
 }
 
 /// Compares two jobs by the requested key; jobs without a next run come last.
-fn order(a: &Job, b: &Job, by: Option<&str>) -> Ordering {
+fn order(a: &CronJob, b: &CronJob, by: Option<&str>) -> Ordering {
     match by {
         Some("name") => a.name.to_lowercase().cmp(&b.name.to_lowercase()),
         Some("updatedAtMs") => a.updated_at_ms.cmp(&b.updated_at_ms),
         Some(_) | None => {
-            let next = |job: &Job| job.state.next_run_at_ms.unwrap_or(u64::MAX);
+            let next = |job: &CronJob| job.state.next_run_at_ms.unwrap_or(u64::MAX);
             next(a).cmp(&next(b))
         }
     }
 }
 
 /// Returns one job.
-pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn get(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let GetParams { which } = call.params()?;
-    let id = named::<GetParams>(&which)?;
-    let seen = schedule(&call)?.seen();
+    let id = job_id::<GetParams>(&which)?;
+    let seen = schedule(&call)?.view();
     let job = seen.jobs.iter().find(|job| job.id == id);
-    let job = job.ok_or_else(|| refusal::<GetParams>(&schedule::Error::Unknown(id.to_owned())))?;
+    let job = job.ok_or_else(|| error_response::<GetParams>(&schedule::Error::Unknown(id.to_owned())))?;
     Ok(json!(job).into())
 }
 
 /// Adds a job.
-pub(crate) async fn add(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn add(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let AddParams(fields) = call.params()?;
-    let job = schedule(&call)?.add(fields).await.map_err(|error| refusal::<AddParams>(&error))?;
+    let job = schedule(&call)?.add(fields).await.map_err(|error| error_response::<AddParams>(&error))?;
     Ok(json!(job).into())
 }
 
 /// Changes a job.
-pub(crate) async fn update(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn update(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let UpdateParams { which, patch } = call.params()?;
-    let id = named::<UpdateParams>(&which)?;
-    let job = schedule(&call)?.update(id, patch).await.map_err(|error| refusal::<UpdateParams>(&error))?;
+    let id = job_id::<UpdateParams>(&which)?;
+    let job = schedule(&call)?.update(id, patch).await.map_err(|error| error_response::<UpdateParams>(&error))?;
     Ok(json!(job).into())
 }
 
 /// Removes a job.
-pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn remove(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RemoveParams { which } = call.params()?;
-    let id = named::<RemoveParams>(&which)?;
-    let removed = schedule(&call)?.remove(id).await.map_err(|error| refusal::<RemoveParams>(&error))?;
+    let id = job_id::<RemoveParams>(&which)?;
+    let removed = schedule(&call)?.remove(id).await.map_err(|error| error_response::<RemoveParams>(&error))?;
     Ok(json!({"ok": true, "removed": removed}).into())
 }
 
 /// Starts a job now; does not wait for its end.
-pub(crate) async fn run(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn run(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RunParams { which, mode } = call.params()?;
-    let id = named::<RunParams>(&which)?;
-    let mode = if mode.as_deref() == Some("due") { Mode::Due } else { Mode::Force };
-    let ran = schedule(&call)?.run(id, mode).await.map_err(|error| refusal::<RunParams>(&error))?;
+    let id = job_id::<RunParams>(&which)?;
+    let mode = if mode.as_deref() == Some("due") { RunMode::Due } else { RunMode::Force };
+    let ran = schedule(&call)?.run(id, mode).await.map_err(|error| error_response::<RunParams>(&error))?;
     let answer = match (ran, call.client.generation) {
-        (Ran::Begun(_), Generation::Three) => json!({"ok": true, "ran": true}),
-        (Ran::Begun(run), Generation::Four) => json!({"ok": true, "enqueued": true, "runId": run}),
-        (Ran::NotDue, _) => json!({"ok": true, "ran": false, "reason": "not-due"}),
-        (Ran::AlreadyRunning, _) => json!({"ok": true, "ran": false, "reason": "already-running"}),
+        (RunNowResult::Started(_), Generation::Three) => json!({"ok": true, "ran": true}),
+        (RunNowResult::Started(run), Generation::Four) => json!({"ok": true, "enqueued": true, "runId": run}),
+        (RunNowResult::NotDue, _) => json!({"ok": true, "ran": false, "reason": "not-due"}),
+        (RunNowResult::AlreadyRunning, _) => json!({"ok": true, "ran": false, "reason": "already-running"}),
     };
     Ok(answer.into())
 }
 
 /// Lists past runs of jobs: the last ones, oldest first, in protocol 3; pages, newest first, in protocol 4.
-pub(crate) async fn runs(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn runs(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RunsParams { which, scope, limit, offset, status, statuses, sort_dir } = call.params()?;
     let schedule = schedule(&call)?;
     let jobs: Vec<String> = if scope.as_deref() == Some("all") {
-        schedule.seen().jobs.iter().map(|job| job.id.clone()).collect()
+        schedule.view().jobs.iter().map(|job| job.id.clone()).collect()
     } else {
-        vec![named::<RunsParams>(&which)?.to_owned()]
+        vec![job_id::<RunsParams>(&which)?.to_owned()]
     };
     let mut lines = Vec::new();
     for job in &jobs {
-        lines.extend(schedule.runs(job).await.map_err(|error| refusal::<RunsParams>(&error))?);
+        lines.extend(schedule.history(job).await.map_err(|error| error_response::<RunsParams>(&error))?);
     }
     let status = status.as_deref().filter(|status| *status != "all");
     lines.retain(|line| {
@@ -181,7 +181,7 @@ pub(crate) async fn runs(mut call: Call) -> Result<Answer, ErrorShape> {
     lines.sort_by_key(|line| line["ts"].as_u64());
     let answer = match call.client.generation {
         Generation::Three => {
-            let first = lines.len().saturating_sub(limit.unwrap_or(OLD_PAGE));
+            let first = lines.len().saturating_sub(limit.unwrap_or(DEFAULT_PAGE_V3));
             json!({"entries": &lines[first..]})
         }
         Generation::Four => {
@@ -195,7 +195,7 @@ pub(crate) async fn runs(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Sends a text to a main session, now or with its next heartbeat.
-pub(crate) async fn wake(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn wake(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let WakeParams { mode, text, agent_id, session_key } = call.params()?;
     let wrong = |why: String| ErrorShape::invalid(format!("invalid wake params: {why}"));
     let text = text.trim();
@@ -210,36 +210,36 @@ pub(crate) async fn wake(mut call: Call) -> Result<Answer, ErrorShape> {
     if let Some(unknown) = agent.as_ref().filter(|agent| agents.get(agent).is_none()) {
         return Err(wrong(format!("unknown agent id \"{unknown}\"")));
     }
-    let mode = if mode == "now" { Wake::Now } else { Wake::NextHeartbeat };
+    let mode = if mode == "now" { WakeMode::Now } else { WakeMode::NextHeartbeat };
     schedule(&call)?.wake(agent, (text, call.client.authority()), &mode).await.map_err(unavailable)?;
     Ok(json!({"ok": true}).into())
 }
 
 /// Returns the result of the last heartbeat.
-pub(crate) async fn last_heartbeat(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn last_heartbeat(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let LastHeartbeatParams {} = call.params()?;
     // Without a schedule there was no heartbeat.
-    let last = schedule(&call).ok().and_then(|schedule| schedule.heart().last());
+    let last = schedule(&call).ok().and_then(|schedule| schedule.heartbeats().last());
     Ok(last.map_or(Value::Null, |last| (*last).clone()).into())
 }
 
 /// Enables or disables heartbeats until the gateway stops.
-pub(crate) async fn set_heartbeats(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn set_heartbeats(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let SetHeartbeatsParams { enabled } = call.params()?;
-    schedule(&call)?.heart().enable(enabled).await;
+    schedule(&call)?.heartbeats().enable(enabled).await;
     Ok(json!({"ok": true, "enabled": enabled}).into())
 }
 
-fn schedule(call: &Call) -> Result<&Schedule, ErrorShape> {
+fn schedule(call: &RpcCall) -> Result<&Schedule, ErrorShape> {
     call.server.schedule.as_ref().map_err(ErrorShape::unavailable)
 }
 
-fn named<P: Params>(which: &Which) -> Result<&str, ErrorShape> {
+fn job_id<P: Params>(which: &JobRef) -> Result<&str, ErrorShape> {
     let missing = || ErrorShape::invalid(format!("invalid {} params: missing id", P::METHOD));
     which.job().ok_or_else(missing)
 }
 
-fn refusal<P: Params>(error: &schedule::Error) -> ErrorShape {
+fn error_response<P: Params>(error: &schedule::Error) -> ErrorShape {
     let why = format!("invalid {} params: {error}", P::METHOD);
     match error {
         schedule::Error::Invalid(_) | schedule::Error::Unknown(_) => ErrorShape::invalid(why),

@@ -9,62 +9,68 @@ use homard_proto::{
 use serde_json::{Value, json};
 
 use crate::{
+    broadcaster::Audience,
     devices::{Devices, Error, Rotation},
-    news::Audience,
-    router::{Answer, Call},
+    router::{RpcCall, RpcResult},
     scope::Scope,
 };
 
 /// Lists paired devices and pairing requests.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams {} = call.params()?;
     Ok(call.server.devices.list(call.server.hub.ambient().now_ms()).into())
 }
 
 /// Approves a pairing request.
-pub(crate) async fn approve(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn approve(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let DecideParams { request_id } = call.params()?;
     let now = call.server.hub.ambient().now_ms();
     let (id, by) = (request_id.clone(), call.client.scopes.clone());
-    let device = on_disk(&call, move |devices| devices.approve(&id, &by, now)).await?;
+    let device = blocking(&call, move |devices| devices.approve(&id, &by, now)).await?;
     resolved(&call, &request_id, &device["deviceId"], "approved");
     Ok(json!({"requestId": request_id, "device": device}).into())
 }
 
 /// Rejects a pairing request.
-pub(crate) async fn reject(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn reject(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let DecideParams { request_id } = call.params()?;
-    let id = call.server.devices.reject(&request_id).map_err(|error| refusal(&error))?;
+    let id = call.server.devices.reject(&request_id).map_err(|error| error_response(&error))?;
     resolved(&call, &request_id, &json!(id), "rejected");
     Ok(json!({"requestId": request_id, "deviceId": id}).into())
 }
 
 /// Removes a device.
-pub(crate) async fn remove(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn remove(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RemoveParams { device_id } = call.params()?;
     let id = device_id.clone();
-    let manages = call.client.manages();
-    on_disk(&call, move |devices| devices.remove(&id, &manages)).await?;
+    let manages = call.client.manageable_scopes();
+    blocking(&call, move |devices| devices.remove(&id, &manages)).await?;
     Ok(json!({"ok": true, "deviceId": device_id}).into())
 }
 
 /// Sets the display name of a device.
-pub(crate) async fn rename(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn rename(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RenameParams { device_id, label } = call.params()?;
-    let manages = call.client.manages();
-    let device = on_disk(&call, move |devices| devices.rename(&device_id, &label, &manages)).await?;
+    let manages = call.client.manageable_scopes();
+    let device = blocking(&call, move |devices| devices.rename(&device_id, &label, &manages)).await?;
     Ok(json!({"ok": true, "device": device}).into())
 }
 
 /// Rotates the token of a device.
-pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn rotate(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TokenParams { device_id, role, scopes } = call.params()?;
     only_operators(&role)?;
     let ambient = call.server.hub.ambient();
     let (now_ms, unguessable) = (ambient.now_ms(), format!("{}{}", ambient.nonce(), ambient.nonce()));
-    let (id, by, manages) = (device_id.clone(), call.client.scopes.clone(), call.client.manages());
-    let (token, scopes) = on_disk(&call, move |devices| {
-        let new = Rotation { scopes: scopes.as_deref(), by: &by, manages: &manages, unguessable: &unguessable, now_ms };
+    let (id, by, manages) = (device_id.clone(), call.client.scopes.clone(), call.client.manageable_scopes());
+    let (token, scopes) = blocking(&call, move |devices| {
+        let new = Rotation {
+            scopes: scopes.as_deref(),
+            caller_scopes: &by,
+            manageable_scopes: &manages,
+            random: &unguessable,
+            now_ms,
+        };
         devices.rotate(&id, new)
     })
     .await?;
@@ -77,12 +83,12 @@ pub(crate) async fn rotate(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Revokes the tokens of a device.
-pub(crate) async fn revoke(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn revoke(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RevokeParams { device_id, role } = call.params()?;
     only_operators(&role)?;
     let id = device_id.clone();
-    let manages = call.client.manages();
-    on_disk(&call, move |devices| devices.revoke(&id, &manages)).await?;
+    let manages = call.client.manageable_scopes();
+    blocking(&call, move |devices| devices.revoke(&id, &manages)).await?;
     let now = call.server.hub.ambient().now_ms();
     Ok(json!({"deviceId": device_id, "role": role, "revokedAtMs": now}).into())
 }
@@ -92,22 +98,22 @@ fn only_operators(role: &str) -> Result<(), ErrorShape> {
 }
 
 /// Runs an operation that writes to disk on the blocking pool.
-async fn on_disk<T: Send + 'static>(
-    call: &Call,
+async fn blocking<T: Send + 'static>(
+    call: &RpcCall,
     work: impl FnOnce(&Devices) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, ErrorShape> {
     let devices: Arc<Devices> = call.server.devices.clone();
     let done = tokio::task::spawn_blocking(move || work(&devices)).await;
-    done.map_err(super::unavailable)?.map_err(|error| refusal(&error))
+    done.map_err(super::unavailable)?.map_err(|error| error_response(&error))
 }
 
-fn refusal(error: &Error) -> ErrorShape {
+fn error_response(error: &Error) -> ErrorShape {
     ErrorShape::invalid(error.to_string())
 }
 
-fn resolved(call: &Call, request: &str, device: &Value, decision: &str) {
+fn resolved(call: &RpcCall, request: &str, device: &Value, decision: &str) {
     let now = call.server.hub.ambient().now_ms();
     let payload = json!({"requestId": request, "deviceId": device, "decision": decision, "ts": now});
-    let audience = Audience { needs: Some(Scope::Pairing), since: Generation::Three };
-    call.server.projector.tell("device.pair.resolved", &payload, audience);
+    let audience = Audience { scope: Some(Scope::Pairing), min_protocol: Generation::Three };
+    call.server.projector.publish("device.pair.resolved", &payload, audience);
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    hub::{Pace, Work},
-    row::newest_first,
+    hub::{LiveRunStatus, RunProgress},
+    row::{newest_first, status_row},
 };
 use homard_proto::{
     AgentId, ErrorShape, SessionKey,
@@ -16,31 +16,31 @@ use tokio::time::Instant;
 
 use super::{sessions, unavailable};
 use crate::{
-    router::{Answer, Call},
-    server::Server,
+    router::{RpcCall, RpcResult},
+    server::ServerState,
 };
 
 /// Number of sessions listed by `health`.
-const HEALTH_RECENT: usize = 5;
+const HEALTH_SESSIONS: usize = 5;
 /// Number of sessions listed by `status`.
-const STATUS_RECENT: usize = 10;
+const STATUS_SESSIONS: usize = 10;
 /// Maximum number of slow runs listed.
-const SLOW: usize = 20;
+const MAX_SLOW_RUNS: usize = 20;
 
 /// Returns the health report.
-pub(crate) async fn health(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn health(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let HealthParams {} = call.params()?;
     Ok(report(&call.server).await?.into())
 }
 
 /// Builds the health report, as used by `health`, `hello-ok` and the `health` event.
-pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
+pub(crate) async fn report(server: &ServerState) -> Result<Value, ErrorShape> {
     let begun = Instant::now();
     let hub = &server.hub;
     let all = hub.unsorted_sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
-    let row = |(key, record): &Row| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
-    let rows = |own: Vec<&Row>| -> Vec<_> { newest(own, HEALTH_RECENT).into_iter().map(row).collect() };
+    let row = |(key, record): &SessionRow| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
+    let rows = |own: Vec<&SessionRow>| -> Vec<_> { newest(own, HEALTH_SESSIONS).into_iter().map(row).collect() };
     let summary = |agent: &AgentId| {
         let own: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(agent)).collect();
         json!({"path": sessions::path(server, agent), "count": own.len(), "recent": rows(own)})
@@ -61,15 +61,15 @@ pub(crate) async fn report(server: &Server) -> Result<Value, ErrorShape> {
         "defaultAgentId": default, "agents": agents,
         "sessions": {"path": sessions::path(server, default), "count": all.len(), "recent": recent},
     });
-    add_work(server, &mut report);
+    add_run_counts(server, &mut report);
     Ok(report)
 }
 
 /// A session key and its record.
-type Row = (SessionKey, Arc<Record>);
+type SessionRow = (SessionKey, Arc<Record>);
 
 /// Returns the newest rows, newest first. Only these are sorted: there may be thousands, and every client asks.
-fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
+fn newest(mut rows: Vec<&SessionRow>, most: usize) -> Vec<&SessionRow> {
     if rows.len() > most {
         rows.select_nth_unstable_by(most, |a, b| newest_first(a, b));
         rows.truncate(most);
@@ -79,8 +79,8 @@ fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
 }
 
 /// Heartbeat settings of an agent.
-fn heartbeat(server: &Server, agent: &AgentId) -> Value {
-    let pulses = server.schedule.as_ref().map(|schedule| schedule.heart().pulses()).unwrap_or_default();
+fn heartbeat(server: &ServerState, agent: &AgentId) -> Value {
+    let pulses = server.schedule.as_ref().map(|schedule| schedule.heartbeats().configs()).unwrap_or_default();
     let pulse = pulses.iter().find(|pulse| pulse.agent == *agent).filter(|pulse| !pulse.every.is_zero());
     let every = pulse.map(|pulse| pulse.every).unwrap_or_default();
     json!({
@@ -91,42 +91,45 @@ fn heartbeat(server: &Server, agent: &AgentId) -> Value {
 }
 
 /// Adds the numbers of active and queued runs, slow runs, outages and warnings to a report.
-fn add_work(server: &Server, report: &mut Value) {
-    let work = server.hub.work();
-    let count = |pace: Pace| work.iter().filter(|work| work.pace == pace).count();
-    let slow = work.iter().filter(|work| !matches!(work.pace, Pace::Queued | Pace::Running)).take(SLOW);
-    let row = |work: &Work| {
+fn add_run_counts(server: &ServerState, report: &mut Value) {
+    let work = server.hub.live_runs();
+    let count = |pace: RunProgress| work.iter().filter(|work| work.progress == pace).count();
+    let slow = work
+        .iter()
+        .filter(|work| !matches!(work.progress, RunProgress::Queued | RunProgress::Running))
+        .take(MAX_SLOW_RUNS);
+    let row = |work: &LiveRunStatus| {
         json!({
-            "runId": work.run, "sessionKey": work.key, "pace": work.pace.name(), "acceptedAt": work.accepted_at,
-            "quietMs": work.quiet.as_millis() as u64,
+            "runId": work.run, "sessionKey": work.key, "pace": work.progress.name(), "acceptedAt": work.accepted_at,
+            "quietMs": work.idle.as_millis() as u64,
         })
     };
     report["work"] = json!({
-        "queued": count(Pace::Queued), "running": count(Pace::Running), "longRunning": count(Pace::LongRunning),
-        "stalled": count(Pace::Stalled), "stuck": count(Pace::Stuck), "slow": slow.map(row).collect::<Vec<_>>(),
+        "queued": count(RunProgress::Queued), "running": count(RunProgress::Running), "longRunning": count(RunProgress::LongRunning),
+        "stalled": count(RunProgress::Stalled), "stuck": count(RunProgress::Stuck), "slow": slow.map(row).collect::<Vec<_>>(),
     });
     // `ok` stays true, as OpenClaw's clients expect of a gateway that responds.
     report["degraded"] = json!(server.outages.as_ref().map(|outages| outages()).unwrap_or_default());
-    if let Some(notice) = server.notices.text() {
+    if let Some(notice) = server.warnings.text() {
         report["notice"] = notice.into();
     }
 }
 
 /// Returns the presence list.
-pub(crate) async fn presence(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn presence(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let HealthParams {} = call.params()?;
     let (rows, _) = call.server.presence.list(call.server.hub.ambient().now_ms());
     Ok(json!(rows).into())
 }
 
 /// Returns an overview for operators.
-pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let StatusParams {} = call.params()?;
     let (server, hub) = (&call.server, &call.server.hub);
     let all = hub.unsorted_sessions().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
-    let recent = |own: Vec<&Row>| -> Vec<_> {
-        newest(own, STATUS_RECENT).into_iter().map(|(key, record)| status_row(key, record, now)).collect()
+    let recent = |own: Vec<&SessionRow>| -> Vec<_> {
+        newest(own, STATUS_SESSIONS).into_iter().map(|(key, record)| status_row(key, record, now)).collect()
     };
     let by_agent = |id: &AgentId| {
         let own: Vec<_> = all.iter().filter(|(key, _)| key.agent() == Some(id)).collect();
@@ -151,20 +154,6 @@ pub(crate) async fn status(mut call: Call) -> Result<Answer, ErrorShape> {
             "recent": recent(all.iter().collect()), "byAgent": ids().map(by_agent).collect::<Vec<_>>(),
         },
     });
-    add_work(server, &mut report);
+    add_run_counts(server, &mut report);
     Ok(report.into())
-}
-
-fn status_row(key: &SessionKey, record: &Record, now: u64) -> Value {
-    let (total, window) = (record.total_tokens, record.context_tokens);
-    let used = total.zip(window.filter(|&window| window > 0));
-    json!({
-        "agentId": key.agent(), "key": key, "kind": key.kind(), "sessionId": record.session_id,
-        "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at),
-        "abortedLastRun": record.aborted_last_run, "thinkingLevel": record.thinking_level,
-        "inputTokens": record.input_tokens, "outputTokens": record.output_tokens, "totalTokens": total,
-        "remainingTokens": used.map(|(total, window)| window.saturating_sub(total)),
-        "percentUsed": used.map(|(total, window)| (total.saturating_mul(100) / window).min(999)),
-        "model": record.model, "contextTokens": window, "flags": [format!("id:{}", record.session_id)],
-    })
 }

@@ -3,20 +3,20 @@
 use homard_proto::{ErrorShape, method::logs::TailParams};
 use serde_json::json;
 
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Default number of lines.
-const LINES: usize = 500;
+const DEFAULT_LINES: usize = 500;
 /// Default number of bytes.
-const BYTES: usize = 250_000;
+const DEFAULT_BYTES: usize = 250_000;
 
 /// Returns the newest lines, or those after the cursor.
-pub(crate) async fn tail(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn tail(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TailParams { cursor, limit, max_bytes } = call.params()?;
     let log = &call.server.log;
-    let seen = log.read(cursor, limit.unwrap_or(LINES), max_bytes.unwrap_or(BYTES));
+    let seen = log.read(cursor, limit.unwrap_or(DEFAULT_LINES), max_bytes.unwrap_or(DEFAULT_BYTES));
     Ok(json!({
-        "file": log.place(), "cursor": seen.cursor, "size": seen.size, "lines": seen.lines,
+        "file": log.location(), "cursor": seen.cursor, "size": seen.size, "lines": seen.lines,
         "truncated": seen.is_truncated, "reset": seen.is_reset,
     })
     .into())

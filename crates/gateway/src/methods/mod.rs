@@ -1,22 +1,22 @@
 //! Implementations of the RPC methods, one file per family.
 
-pub(crate) mod absent;
 pub(crate) mod agent;
 pub(crate) mod agents;
 pub(crate) mod chat;
 pub(crate) mod commands;
 pub(crate) mod cron;
 pub(crate) mod devices;
-pub(crate) mod follow;
 pub(crate) mod health;
-pub(crate) mod house;
 pub(crate) mod logs;
-pub(crate) mod machine;
 pub(crate) mod models;
 pub(crate) mod runs;
 pub(crate) mod sessions;
 pub(crate) mod startup;
+pub(crate) mod stubs;
 mod submit;
+pub(crate) mod subscriptions;
+pub(crate) mod system;
+pub(crate) mod system_info;
 pub(crate) mod tasks;
 pub(crate) mod usage;
 
@@ -24,7 +24,7 @@ use std::fmt::Display;
 
 use homard_proto::{AgentId, ErrorShape, SessionKey};
 
-use crate::server::Server;
+use crate::server::ServerState;
 
 /// Error for a failed store operation.
 pub(crate) fn unavailable(error: impl Display) -> ErrorShape {
@@ -32,12 +32,17 @@ pub(crate) fn unavailable(error: impl Display) -> ErrorShape {
 }
 
 /// Parses the session key of a request.
-fn session_key(server: &Server, method: &str, text: &str) -> Result<SessionKey, ErrorShape> {
-    keyed(server, method, text, None)
+fn session_key(server: &ServerState, method: &str, text: &str) -> Result<SessionKey, ErrorShape> {
+    session_key_of_agent(server, method, text, None)
 }
 
 /// Parses the session key of a request. A key without an agent belongs to the agent that the request names.
-fn keyed(server: &Server, method: &str, text: &str, agent: Option<&str>) -> Result<SessionKey, ErrorShape> {
+fn session_key_of_agent(
+    server: &ServerState,
+    method: &str,
+    text: &str,
+    agent: Option<&str>,
+) -> Result<SessionKey, ErrorShape> {
     let wrong = |why: String| ErrorShape::invalid(format!("invalid {method} params: {why}"));
     let agents = server.hub.agents();
     let named = agent.map(AgentId::normalize);

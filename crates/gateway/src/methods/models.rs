@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use homard_agent::{Agents, Profile};
 use homard_proto::{
     AgentId, ErrorShape, Generation,
-    method::{house::OfAgentParams, models::ListParams},
+    method::{models::ListParams, queries::AgentQueryParams},
 };
 use serde_json::{Value, json};
 
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Lists the models of an agent.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams { agent_id, provider } = call.params()?;
     let agents = call.server.hub.agents();
     let now = call.server.hub.ambient().now_ms();
@@ -24,8 +24,8 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
 
 /// Returns the credential status of an agent's providers. All listed models are usable: each has credentials or needs
 /// none.
-pub(crate) async fn auth_status(mut call: Call) -> Result<Answer, ErrorShape> {
-    let OfAgentParams { agent_id } = call.params()?;
+pub(crate) async fn auth_status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
+    let AgentQueryParams { agent_id } = call.params()?;
     let agents = call.server.hub.agents();
     let now = call.server.hub.ambient().now_ms();
     let profile = profile(&agents, agent_id.as_deref(), "models.authStatus")?;
@@ -48,16 +48,23 @@ pub(crate) fn profile<'a>(agents: &'a Agents, id: Option<&str>, method: &str) ->
 
 /// Returns the primary model, the fallbacks and the other selectable models, each once.
 pub(crate) fn choices(profile: &Profile, now: u64, generation: Generation) -> Vec<Value> {
-    let mut models: Vec<_> = profile.roster.order(now, &Default::default()).into_iter().map(|one| one.model).collect();
+    let mut models: Vec<_> =
+        profile.candidates.order(now, &Default::default()).into_iter().map(|one| one.model).collect();
     // Models that cannot be used at present are omitted.
-    models.extend(profile.offers.iter().filter_map(|name| (profile.choose)(name).ok()).map(|one| one.first().clone()));
+    models.extend(
+        profile
+            .selectable_models
+            .iter()
+            .filter_map(|name| (profile.resolve_model)(name).ok())
+            .map(|one| one.first().clone()),
+    );
     let mut choices: Vec<Value> = Vec::new();
     for model in models {
         let spec = model.spec();
         if choices.iter().any(|choice| choice["id"] == spec.model && choice["provider"] == spec.provider) {
             continue;
         }
-        let input: &[&str] = if spec.sees { &["text", "image"] } else { &["text"] };
+        let input: &[&str] = if spec.accepts_images { &["text", "image"] } else { &["text"] };
         let mut choice = json!({
             "id": spec.model, "name": spec.model, "provider": spec.provider, "contextWindow": spec.context_window,
             "reasoning": !spec.thinking.is_empty(), "input": input,

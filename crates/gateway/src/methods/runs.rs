@@ -1,8 +1,8 @@
 //! `runs.*`: queries about runs, and decisions about held runs.
 
 use homard_agent::{
-    hub::{HeldError, Life, Look},
-    wire::life,
+    hub::{HeldError, RunQuery, RunTrace},
+    wire::run_trace,
 };
 use homard_proto::{
     ErrorShape, RunId,
@@ -14,52 +14,52 @@ use homard_proto::{
 use serde_json::json;
 
 use super::{session_key, unavailable};
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Default number of runs listed.
-const RUNS: usize = 50;
+const DEFAULT_RUNS: usize = 50;
 
 /// Lists stored runs, newest first.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams { session_key: key, before, limit } = call.params()?;
     let key = key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
     let wrong = |error| ErrorShape::invalid(format!("invalid runs.list params: before: {error}"));
     let before = before.map(|run| RunId::parse(&run).map_err(wrong)).transpose()?;
-    let look = Look { key, before, limit: limit.unwrap_or(RUNS) };
+    let look = RunQuery { key, before, limit: limit.unwrap_or(DEFAULT_RUNS) };
     let rows = call.server.hub.runs(&look).await.map_err(unavailable)?;
     let ts = call.server.hub.ambient().now_ms();
-    Ok(json!({"ts": ts, "runs": rows.iter().map(life::run_row).collect::<Vec<_>>()}).into())
+    Ok(json!({"ts": ts, "runs": rows.iter().map(run_trace::run_row).collect::<Vec<_>>()}).into())
 }
 
 /// Returns one run.
-pub(crate) async fn get(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn get(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let GetParams { id } = call.params()?;
     let found = find(&call, &id).await?;
-    Ok(json!({"run": life::run_row(&found.row)}).into())
+    Ok(json!({"run": run_trace::run_row(&found.row)}).into())
 }
 
 /// Returns the timeline of one run.
-pub(crate) async fn trace(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn trace(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TraceParams { id } = call.params()?;
-    Ok(life::life(&find(&call, &id).await?).into())
+    Ok(run_trace::run_trace(&find(&call, &id).await?).into())
 }
 
 /// Lists the runs that are held after repeated crashes.
-pub(crate) async fn held(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn held(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let HeldParams {} = call.params()?;
     let held = call.server.hub.held().await.map_err(unavailable)?;
-    Ok(json!({"runs": held.iter().map(life::held_run).collect::<Vec<_>>()}).into())
+    Ok(json!({"runs": held.iter().map(run_trace::held_run).collect::<Vec<_>>()}).into())
 }
 
 /// Queues a held run again.
-pub(crate) async fn release(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn release(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ReleaseParams { run_id } = call.params()?;
     call.server.hub.release(&run_id).await.map_err(not_held)?;
     Ok(json!({"runId": run_id, "status": "queued"}).into())
 }
 
 /// Ends a held run.
-pub(crate) async fn drop_held(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn drop_held(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let DropParams { run_id } = call.params()?;
     call.server.hub.drop_held(&run_id).await.map_err(not_held)?;
     Ok(json!({"runId": run_id, "status": "dropped"}).into())
@@ -72,9 +72,8 @@ fn not_held(error: HeldError) -> ErrorShape {
     }
 }
 
-async fn find(call: &Call, id: &str) -> Result<Life, ErrorShape> {
-    let found = call.server.hub.life(id).await;
-    let nobody =
-        || ErrorShape::invalid(format!("no run of this name is remembered: {id}; runs.list tells those that are"));
+async fn find(call: &RpcCall, id: &str) -> Result<RunTrace, ErrorShape> {
+    let found = call.server.hub.trace(id).await;
+    let nobody = || ErrorShape::invalid(format!("unknown run: {id}; runs.list returns the known runs"));
     found.map_err(unavailable)?.ok_or_else(nobody)
 }

@@ -3,7 +3,7 @@
 pub(crate) mod change;
 pub(crate) mod compact;
 mod levels;
-pub(crate) mod look;
+pub(crate) mod queries;
 
 use std::cmp::Reverse;
 
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::unavailable;
 use crate::{
-    changes::AtWork,
-    router::{Answer, Call},
-    server::Server,
+    router::{RpcCall, RpcResult},
+    server::ServerState,
+    session_changes::ActiveRuns,
 };
 
 /// Lists matching sessions, newest first.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let params: ListParams = call.params()?;
     let (server, generation) = (&call.server, call.client.generation);
     let now = server.hub.ambient().now_ms();
@@ -34,7 +34,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     let total = rows.len();
     let offset = params.offset.unwrap_or(0).min(total);
     let limit = params.limit.unwrap_or(usize::MAX);
-    let at_work = AtWork::now(&server.hub);
+    let at_work = ActiveRuns::now(&server.hub);
     let page = rows.iter().skip(offset).take(limit);
     let shown: Vec<_> = page.map(|(key, record)| at_work.row(key, record, generation)).collect();
     let mut answer = json!({
@@ -53,12 +53,12 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Path where OpenClaw keeps an agent's sessions.
-pub(super) fn path(server: &Server, agent: &AgentId) -> Value {
+pub(super) fn path(server: &ServerState, agent: &AgentId) -> Value {
     json!(server.state_dir.join("agents").join(agent.as_str()).join("sessions").join("sessions.json"))
 }
 
 /// Model of a session that has no override.
-pub(super) fn defaults(server: &Server) -> Value {
+pub(super) fn defaults(server: &ServerState) -> Value {
     let agents = server.hub.agents();
     let spec = agents.get(agents.default_id()).map(|profile| profile.spec());
     json!({
@@ -118,11 +118,11 @@ fn matches(key: &SessionKey, record: &Record, params: &ListParams, now: u64) -> 
         && wanted(label, record.label.as_deref())
         && wanted(spawned_by, record.spawned_by.as_deref())
         && agent.is_none_or(|agent| key.agent() == Some(&agent))
-        && search.as_deref().is_none_or(|search| mentions(key, record, search))
+        && search.as_deref().is_none_or(|search| contains_text(key, record, search))
 }
 
 /// True if the key, a name or the id contains the text, ignoring case.
-fn mentions(key: &SessionKey, record: &Record, text: &str) -> bool {
+fn contains_text(key: &SessionKey, record: &Record, text: &str) -> bool {
     let text = text.trim().to_lowercase();
     let named = |name: &str| record.extra.get(name).and_then(Value::as_str);
     let names = [Some(key.as_str()), Some(record.session_id.as_str()), record.label.as_deref()];

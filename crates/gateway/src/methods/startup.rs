@@ -5,25 +5,27 @@ use homard_proto::{AgentId, ErrorShape, Generation, SessionKey, method::chat::Me
 use serde_json::{Value, json};
 
 use super::{chat::history, commands, models};
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Returns the history, and the commands and models.
-pub(crate) async fn startup(call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn startup(call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let hub = call.server.hub.clone();
-    let named = call.asked("sessionKey");
+    let named = call.raw_param("sessionKey");
     match history::history(call).await? {
-        Answer::Once(mut said, None) => {
+        RpcResult::Single(mut said, None) => {
             let agents = hub.agents();
             let key = named.and_then(|key| SessionKey::parse(&key, agents.default_id()).ok());
             said["metadata"] = metadata_of(&hub, key.as_ref().and_then(SessionKey::agent))?;
             Ok(said.into())
         }
-        other @ (Answer::Once(..) | Answer::Held(..) | Answer::Twice(..) | Answer::Missed(_)) => Ok(other),
+        other @ (RpcResult::Single(..) | RpcResult::Gated(..) | RpcResult::WithFinal(..) | RpcResult::Resume(_)) => {
+            Ok(other)
+        }
     }
 }
 
 /// Returns the commands and models.
-pub(crate) async fn metadata(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn metadata(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let MetadataParams { agent_id, session_key } = call.params()?;
     let hub = &call.server.hub;
     let agents = hub.agents();

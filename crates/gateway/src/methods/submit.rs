@@ -3,24 +3,24 @@
 use homard_agent::{
     Inbound,
     command::Command,
-    hub::{Accepted, Disposition, SubmitError},
+    hub::{AcceptedRun, SubmitError, SubmitOutcome},
 };
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use serde_json::json;
 
 use super::unavailable;
 use crate::{
-    projector::{Detail, Hold},
-    router::Call,
+    projector::{EventGate, ToolDetail},
+    router::RpcCall,
     scope::{self, Scope},
 };
 
 /// Submits a message to the hub. The run's events are delayed until the sender got its response. The run, and a command
 /// in the message, have no more authority than the connection.
-pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, Hold), ErrorShape> {
+pub(super) async fn submit(call: &RpcCall, inbound: Inbound) -> Result<(AcceptedRun, EventGate), ErrorShape> {
     let client = &call.client;
-    if let Some(need) = inbound.command.as_ref().map(needs).filter(|need| !client.scopes.allow(*need)) {
-        return Err(scope::missing(client.generation, need));
+    if let Some(need) = inbound.command.as_ref().map(required_scope).filter(|need| !client.scopes.allow(*need)) {
+        return Err(scope::missing_error(client.generation, need));
     }
     let inbound = Inbound { authority: client.authority(), ..inbound };
     let (hub, projector) = (&call.server.hub, &call.server.projector);
@@ -33,15 +33,15 @@ pub(super) async fn submit(call: &Call, inbound: Inbound) -> Result<(Accepted, H
     }
     let hold = projector.hold(run.clone());
     let submitted = hub.submit(inbound).await;
-    let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.disposition, Disposition::New(_)));
+    let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.disposition, SubmitOutcome::New(_)));
     if detail.is_some() && !is_new {
         projector.unwatch(run, &call.client);
     }
-    Ok((submitted.map_err(|error| refusal(&error))?, hold))
+    Ok((submitted.map_err(|error| error_response(&error))?, hold))
 }
 
 /// Scope that a chat command requires.
-fn needs(command: &Command) -> Scope {
+fn required_scope(command: &Command) -> Scope {
     if matches!(command, Command::Approve(_)) {
         // Approving a command requires more than sending a message.
         Scope::Approvals
@@ -53,21 +53,21 @@ fn needs(command: &Command) -> Scope {
 }
 
 /// Level of detail of tool events for the caller. In protocol 3 it depends on the verbosity of the session or agent.
-pub(super) async fn tool_detail(call: &Call, key: &SessionKey) -> Result<Option<Detail>, ErrorShape> {
+pub(super) async fn tool_detail(call: &RpcCall, key: &SessionKey) -> Result<Option<ToolDetail>, ErrorShape> {
     if !call.client.tool_events {
         return Ok(None);
     }
     match call.client.generation {
-        Generation::Four => Ok(Some(Detail::Full)),
+        Generation::Four => Ok(Some(ToolDetail::Full)),
         Generation::Three => Ok(match call.server.hub.verbosity(key).await.map_err(unavailable)?.as_str() {
-            "on" => Some(Detail::Brief),
-            "full" => Some(Detail::Full),
+            "on" => Some(ToolDetail::Brief),
+            "full" => Some(ToolDetail::Full),
             _ => None,
         }),
     }
 }
 
-fn refusal(error: &SubmitError) -> ErrorShape {
+fn error_response(error: &SubmitError) -> ErrorShape {
     let why = error.to_string();
     match error {
         SubmitError::Conflict(_) | SubmitError::Blocked => ErrorShape::invalid(why),

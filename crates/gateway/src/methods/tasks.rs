@@ -1,25 +1,25 @@
 //! `tasks.list` and `diagnostics.lanes`: background tasks and the use of concurrency slots.
 
-use homard_agent::hub::{Pace, Work};
+use homard_agent::hub::{LiveRunStatus, RunProgress};
 use homard_proto::{
     AgentId, ErrorShape, SessionKey,
-    method::house::{LanesParams, TasksParams},
+    method::queries::{LanesParams, TasksParams},
     session::Record,
 };
 use serde_json::{Value, json};
 
 use super::{session_key, unavailable};
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Default number of tasks.
-const TASKS: usize = 100;
+const DEFAULT_TASKS: usize = 100;
 
 /// Lists sub-agent and scheduled runs, newest first. Each has a session of its own, which holds its state.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TasksParams { agent_id, session_key: key, status, limit } = call.params()?;
     let asked = key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
     let agent = agent_id.as_deref().map(AgentId::normalize);
-    let work = call.server.hub.work();
+    let work = call.server.hub.live_runs();
     let sessions = call.server.hub.sessions().await.map_err(unavailable)?;
     let is_task = |key: &SessionKey| key.is_subagent() || key.is_cron();
     let is_meant = |key: &SessionKey, record: &Record| {
@@ -29,7 +29,7 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
     };
     let tasks = sessions.iter().filter(|(key, record)| is_meant(key, record));
     let tasks = tasks.map(|(key, record)| task(key, record, work.iter().find(|work| work.key == *key)));
-    let tasks = tasks.filter(|task| is_in(&task["status"], &status)).take(limit.unwrap_or(TASKS));
+    let tasks = tasks.filter(|task| is_in(&task["status"], &status)).take(limit.unwrap_or(DEFAULT_TASKS));
     Ok(json!({"tasks": tasks.collect::<Vec<_>>()}).into())
 }
 
@@ -41,11 +41,11 @@ fn is_in(status: &Value, wanted: &Value) -> bool {
     }
 }
 
-fn task(key: &SessionKey, record: &Record, work: Option<&Work>) -> Value {
+fn task(key: &SessionKey, record: &Record, work: Option<&LiveRunStatus>) -> Value {
     let kind = if key.is_cron() { "cron" } else { "subagent" };
-    let status = match work.map(|work| work.pace) {
-        Some(Pace::Queued) => "queued",
-        Some(Pace::Running | Pace::LongRunning | Pace::Stalled | Pace::Stuck) => "running",
+    let status = match work.map(|work| work.progress) {
+        Some(RunProgress::Queued) => "queued",
+        Some(RunProgress::Running | RunProgress::LongRunning | RunProgress::Stalled | RunProgress::Stuck) => "running",
         None if record.aborted_last_run == Some(true) => "cancelled",
         None => "completed",
     };
@@ -70,7 +70,7 @@ fn task(key: &SessionKey, record: &Record, work: Option<&Work>) -> Value {
 }
 
 /// Returns active and queued runs by kind.
-pub(crate) async fn lanes(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn lanes(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let LanesParams {} = call.params()?;
     let hub = &call.server.hub;
     let lanes = hub.slots().loads().map(|load| {
@@ -98,7 +98,13 @@ mod tests {
         record.spawned_by = Some("agent:main:main".to_owned());
         record.label = Some("Look it up".to_owned());
         let run = RunId::parse("r").unwrap();
-        let work = Work { run, key: key.clone(), accepted_at: 3, quiet: Duration::ZERO, pace: Pace::Queued };
+        let work = LiveRunStatus {
+            run,
+            key: key.clone(),
+            accepted_at: 3,
+            idle: Duration::ZERO,
+            progress: RunProgress::Queued,
+        };
         let mut told = json!({
             "id": "agent:main:subagent:x", "kind": "subagent", "runtime": "subagent", "status": "queued",
             "childSessionKey": "agent:main:subagent:x", "title": "Look it up", "updatedAt": 7, "agentId": "main",

@@ -1,8 +1,8 @@
 //! `usage.cost` and `sessions.usage*`: token usage and cost, from the totals stored with the runs.
 
 use homard_agent::{
-    hub::{Period, Spent, day_of},
-    wire::life::{by, costs, date, day, sums},
+    hub::{UsageQuery, UsageSum, day_of},
+    wire::run_trace::{daily_costs, date, day, group_by, usage_payload},
 };
 use homard_proto::{
     ErrorShape,
@@ -15,71 +15,71 @@ use homard_proto::{
 use serde_json::{Value, json};
 
 use super::{session_key, unavailable};
-use crate::router::{Answer, Call};
+use crate::router::{RpcCall, RpcResult};
 
 /// Default number of days.
-const DAYS: u32 = 30;
+const DEFAULT_DAYS: u32 = 30;
 /// Default number of sessions.
-const SESSIONS: usize = 50;
+const DEFAULT_SESSIONS: usize = 50;
 /// Maximum length of a message's text in characters.
-const CONTENT: usize = 500;
+const MAX_CONTENT_CHARS: usize = 500;
 
 /// Returns usage per day.
-pub(crate) async fn cost(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn cost(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CostParams { days, start_date, end_date } = call.params()?;
     let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), call.server.hub.ambient().now_ms())?;
-    let spent = call.server.hub.spent(&Period::Days(from, to)).await.map_err(unavailable)?;
-    Ok(costs(&spent, (to - from + 1, call.server.hub.ambient().now_ms())).into())
+    let spent = call.server.hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
+    Ok(daily_costs(&spent, (to - from + 1, call.server.hub.ambient().now_ms())).into())
 }
 
 /// Returns usage per session.
-pub(crate) async fn sessions(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn sessions(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let PeriodParams { days, start_date, end_date, key, limit } = call.params()?;
     let (hub, now) = (&call.server.hub, call.server.hub.ambient().now_ms());
     let (from, to) = period(days, (start_date.as_deref(), end_date.as_deref()), now)?;
     let key = key.as_deref().map(|key| session_key(&call.server, "sessions.usage", key)).transpose()?;
-    let mut spent = hub.spent(&Period::Days(from, to)).await.map_err(unavailable)?;
-    spent.retain(|one| key.as_ref().is_none_or(|key| one.of.key == *key));
+    let mut spent = hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
+    spent.retain(|one| key.as_ref().is_none_or(|key| one.subject.key == *key));
     let records = hub.sessions().await.map_err(unavailable)?;
-    let mut taken = by(&spent, |one| &one.of.key);
+    let mut taken = group_by(&spent, |one| &one.subject.key);
     let rows = records.iter().filter_map(|(key, record)| {
         let (runs, usage) = taken.remove(key)?;
-        let mut told = sums(&usage);
+        let mut told = usage_payload(&usage);
         told["runs"] = runs.into();
         Some(json!({
             "key": key, "sessionId": record.session_id, "updatedAt": record.updated_at, "agentId": key.agent(),
             "label": record.label, "modelProvider": record.model_provider, "model": record.model, "usage": told,
         }))
     });
-    let rows: Vec<_> = rows.take(limit.unwrap_or(SESSIONS)).collect();
-    let (runs, all) = by(&spent, |_| ()).remove(&()).unwrap_or_default();
+    let rows: Vec<_> = rows.take(limit.unwrap_or(DEFAULT_SESSIONS)).collect();
+    let (runs, all) = group_by(&spent, |_| ()).remove(&()).unwrap_or_default();
     Ok(json!({
-        "updatedAt": now, "startDate": date(from), "endDate": date(to), "sessions": rows, "totals": sums(&all),
+        "updatedAt": now, "startDate": date(from), "endDate": date(to), "sessions": rows, "totals": usage_payload(&all),
         "aggregates": aggregates(&spent, runs),
     })
     .into())
 }
 
 /// Builds the aggregates. Messages and tool calls are not counted individually; a run counts as one message.
-fn aggregates(spent: &[Spent], runs: u64) -> Value {
+fn aggregates(spent: &[UsageSum], runs: u64) -> Value {
     let list = |taken: Vec<(Value, (u64, Usage))>| -> Vec<Value> {
         let told = taken.into_iter().map(|(mut told, (runs, usage))| {
             told["count"] = runs.into();
-            told["totals"] = sums(&usage);
+            told["totals"] = usage_payload(&usage);
             told
         });
         told.collect()
     };
-    let models = by(spent, |one| (&one.of.provider, &one.of.model));
+    let models = group_by(spent, |one| (&one.subject.provider, &one.subject.model));
     let models =
         models.into_iter().map(|((provider, model), sum)| (json!({"provider": provider, "model": model}), sum));
-    let providers = by(spent, |one| &one.of.provider);
+    let providers = group_by(spent, |one| &one.subject.provider);
     let providers = providers.into_iter().map(|(provider, sum)| (json!({"provider": provider}), sum));
-    let agents = by(spent, |one| one.of.key.agent());
+    let agents = group_by(spent, |one| one.subject.key.agent());
     let agents = agents.into_iter().map(|(agent, sum)| (json!({"agentId": agent}), sum));
-    let daily = by(spent, |one| one.of.day).into_iter().map(|(day, (runs, usage))| {
+    let daily = group_by(spent, |one| one.subject.day).into_iter().map(|(day, (runs, usage))| {
         json!({
-            "date": date(day), "tokens": sums(&usage)["totalTokens"], "cost": usage.cost.total, "messages": runs,
+            "date": date(day), "tokens": usage_payload(&usage)["totalTokens"], "cost": usage.cost.total, "messages": runs,
             "toolCalls": 0, "errors": 0,
         })
     });
@@ -92,7 +92,7 @@ fn aggregates(spent: &[Spent], runs: u64) -> Value {
 }
 
 /// Returns the usage of each answer in a session.
-pub(crate) async fn timeseries(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn timeseries(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TimeseriesParams { key } = call.params()?;
     let key = session_key(&call.server, TimeseriesParams::METHOD, &key)?;
     let found = call.server.hub.history(&key).await.map_err(unavailable)?;
@@ -115,12 +115,12 @@ pub(crate) async fn timeseries(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Returns the messages of a session with the usage of each.
-pub(crate) async fn logs(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn logs(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let LogsParams { key, limit } = call.params()?;
     let key = session_key(&call.server, LogsParams::METHOD, &key)?;
     let messages = call.server.hub.history(&key).await.map_err(unavailable)?.map(|(_, said)| said).unwrap_or_default();
     let line = |message: &Message| {
-        let short = |text: String| text.chars().take(CONTENT).collect::<String>();
+        let short = |text: String| text.chars().take(MAX_CONTENT_CHARS).collect::<String>();
         match message {
             Message::User(user) => {
                 Some(json!({"timestamp": user.timestamp, "role": "user", "content": short(user.content.text())}))
@@ -146,12 +146,12 @@ pub(crate) async fn logs(mut call: Call) -> Result<Answer, ErrorShape> {
 fn period(days: Option<u32>, (start, end): (Option<&str>, Option<&str>), now: u64) -> Result<(u32, u32), ErrorShape> {
     let today = day_of(now);
     let parse = |text: &str| -> Result<u32, ErrorShape> {
-        day(text).ok_or_else(|| ErrorShape::invalid(format!("not a day: {text}; write it as 2026-11-15")))
+        day(text).ok_or_else(|| ErrorShape::invalid(format!("invalid date: {text}; write it as 2026-11-15")))
     };
     let to = end.map_or(Ok(today), parse)?;
     let from = match start {
         Some(date) => parse(date)?,
-        None => (to + 1).saturating_sub(days.unwrap_or(DAYS)),
+        None => (to + 1).saturating_sub(days.unwrap_or(DEFAULT_DAYS)),
     };
     Ok((from.min(to), to))
 }

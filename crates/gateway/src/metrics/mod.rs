@@ -21,73 +21,73 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
-use homard_agent::{Event, HubEvent, RunEvent, Tape};
+use homard_agent::{HubEvent, RunEvent, Tape, TapeEvent};
 use homard_proto::{Generation, method::connect::Auth};
 use tokio::time::Instant;
 
-use self::runs::Runs;
-pub(crate) use self::runs::Watch;
+use self::runs::RunMetrics;
+pub(crate) use self::runs::RunProgress;
 pub use self::text::{Labels, MetricsPage};
-use crate::{auth::Denied, connection::Visitor, scope::Scope, server::Server};
+use crate::{auth::AuthError, connection::AdmittedPeer, scope::Scope, server::ServerState};
 
 /// Adds further metrics to the page. May block.
-pub type MoreMetrics = Arc<dyn Fn(&mut MetricsPage) + Send + Sync>;
+pub type MetricsSource = Arc<dyn Fn(&mut MetricsPage) + Send + Sync>;
 
 /// Callback for finished runs. Must not block.
-pub type RunEnds = Arc<dyn Fn(&Tape) + Send + Sync>;
+pub type RunEndCallback = Arc<dyn Fn(&Tape) + Send + Sync>;
 
 /// The counters. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Metrics(Arc<Inner>);
+pub(crate) struct Metrics(Arc<MetricsInner>);
 
 /// Predicate: is there a tool with this name?
-type Knows = Box<dyn Fn(&str) -> bool + Send + Sync>;
+type ToolPredicate = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 #[derive(Default)]
-struct Inner {
-    runs: Mutex<Runs>,
+struct MetricsInner {
+    runs: Mutex<RunMetrics>,
     /// True for names of existing tools; a model may invent names.
-    knows: Option<Knows>,
+    is_tool: Option<ToolPredicate>,
     /// Callback for finished runs.
-    ends: Option<RunEnds>,
+    on_run_end: Option<RunEndCallback>,
 }
 
 impl Metrics {
     /// Creates empty counters.
-    pub(crate) fn new(knows: impl Fn(&str) -> bool + Send + Sync + 'static, ends: Option<RunEnds>) -> Self {
-        Self(Arc::new(Inner { runs: Mutex::default(), knows: Some(Box::new(knows)), ends }))
+    pub(crate) fn new(knows: impl Fn(&str) -> bool + Send + Sync + 'static, ends: Option<RunEndCallback>) -> Self {
+        Self(Arc::new(MetricsInner { runs: Mutex::default(), is_tool: Some(Box::new(knows)), on_run_end: ends }))
     }
 
     /// Reports a finished run, whose whole tape can be read.
-    pub(crate) fn ended(&self, tape: &Tape) {
-        if let Some(ends) = &self.0.ends {
+    pub(crate) fn run_ended(&self, tape: &Tape) {
+        if let Some(ends) = &self.0.on_run_end {
             ends(tape);
         }
     }
 
     /// Counts an event of a run.
-    pub(crate) fn see(&self, watch: &mut Watch, event: &Event) {
+    pub(crate) fn observe(&self, watch: &mut RunProgress, event: &TapeEvent) {
         // Very frequent events that are not counted.
         if matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. } | RunEvent::ToolProgress { .. }) {
             return;
         }
-        let knows = |name: &str| self.0.knows.as_ref().is_none_or(|knows| knows(name));
-        self.runs().see(watch, event, knows);
+        let knows = |name: &str| self.0.is_tool.as_ref().is_none_or(|knows| knows(name));
+        self.runs().observe(watch, event, knows);
     }
 
     /// Counts a run whose records could not be stored.
-    pub(crate) fn broke(&self) {
-        self.runs().broke();
+    pub(crate) fn run_broken(&self) {
+        self.runs().run_broken();
     }
 
     /// Counts a hub event that belongs to no run.
-    pub(crate) fn hear(&self, event: &HubEvent) {
+    pub(crate) fn observe_hub(&self, event: &HubEvent) {
         if let HubEvent::Delivery(delivered) = event {
-            *self.runs().deliveries.at(&[&delivered.target.channel, delivered.state.word()]) += 1.0;
+            *self.runs().deliveries.at(&[&delivered.target.channel, delivered.state.name()]) += 1.0;
         }
     }
 
-    fn runs(&self) -> MutexGuard<'_, Runs> {
+    fn runs(&self) -> MutexGuard<'_, RunMetrics> {
         self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,19 +99,19 @@ impl fmt::Debug for Metrics {
 }
 
 /// Serves the page to clients with the shared secret or a device token that has the read scope.
-pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Parts) -> Response {
+pub(crate) async fn answer(server: &Arc<ServerState>, visitor: &AdmittedPeer, parts: &Parts) -> Response {
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET, HEAD")], "Method Not Allowed").into_response();
     }
     if let Err(denied) = admit(server, visitor, parts) {
         let error = denied.error(Generation::Four);
         let status = match denied {
-            Denied::TooOften { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Denied::Missing(_) | Denied::Mismatch(_) | Denied::DeviceToken => StatusCode::UNAUTHORIZED,
+            AuthError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
+            AuthError::Missing(_) | AuthError::Mismatch(_) | AuthError::DeviceToken => StatusCode::UNAUTHORIZED,
         };
         return (status, [(WWW_AUTHENTICATE, "Bearer")], format!("{}\n", error.message)).into_response();
     }
-    visitor.welcome();
+    visitor.mark_authenticated();
     let headers = [
         (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"),
         (CACHE_CONTROL, "no-store"),
@@ -120,36 +120,38 @@ pub(crate) async fn answer(server: &Arc<Server>, visitor: &Visitor, parts: &Part
     let asked = server.clone();
     match tokio::task::spawn_blocking(move || page(&asked)).await {
         Ok(page) => (headers, page).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("the page broke: {error}\n")).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("failed to build the metrics page: {error}\n")).into_response()
+        }
     }
 }
 
-fn admit(server: &Server, visitor: &Visitor, parts: &Parts) -> Result<(), Denied> {
+fn admit(server: &ServerState, visitor: &AdmittedPeer, parts: &Parts) -> Result<(), AuthError> {
     let shown = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
     let bearer = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
     let auth = Auth { token: bearer.map(str::to_owned), ..Auth::default() };
-    let may_look = || bearer.filter(|token| server.devices.token_may(token, Scope::Read)).map(|_| ());
-    server.bouncer.judge(&auth, (visitor.address(), Instant::now()), may_look).map(|_| ()).inspect_err(|_| {
-        tracing::warn!(address = %visitor.address(), "a request for metrics was refused");
+    let may_look = || bearer.filter(|token| server.devices.token_grants(token, Scope::Read)).map(|_| ());
+    server.auth.authenticate(&auth, (visitor.address(), Instant::now()), may_look).map(|_| ()).inspect_err(|_| {
+        tracing::warn!(address = %visitor.address(), "rejected a metrics request");
     })
 }
 
-fn page(server: &Server) -> String {
+fn page(server: &ServerState) -> String {
     let mut page = MetricsPage::default();
-    page.gauge("homard_build_info", "The version.", [(&[("version", env!("CARGO_PKG_VERSION"))][..], 1.0)]);
+    page.gauge("homard_build_info", "Version of Homard.", [(&[("version", env!("CARGO_PKG_VERSION"))][..], 1.0)]);
     page.gauge(
         "homard_uptime_seconds",
-        "How long it has been answering.",
+        "Time since the gateway started.",
         [(&[][..], server.uptime_ms() as f64 / 1e3)],
     );
-    page.gauge("homard_sockets", "Connections of clients.", [(&[][..], server.connections.len() as f64)]);
-    page.gauge("homard_runs_live", "Runs at work and in line.", [(&[][..], server.hub.work().len() as f64)]);
+    page.gauge("homard_sockets", "Open connections.", [(&[][..], server.connections.len() as f64)]);
+    page.gauge("homard_runs_live", "Active and queued runs.", [(&[][..], server.hub.live_runs().len() as f64)]);
     let audited = server.hub.audit().counts();
     let rows = [(&[("outcome", "written")][..], audited.written as f64), (&[("outcome", "lost")], audited.lost as f64)];
-    page.counter("homard_audit_rows_total", "Rows of the audit log.", rows);
+    page.counter("homard_audit_rows_total", "Audit log rows, by outcome.", rows);
     let noted: Vec<_> = server.hub.audit().noted().into_iter().map(|(what, n)| ([("what", what.name())], n)).collect();
     let rows = noted.iter().map(|(labels, count)| (&labels[..], *count as f64));
-    page.counter("homard_audit_facts_total", "What was noted for the audit log.", rows);
+    page.counter("homard_audit_facts_total", "Actions recorded for the audit log, by kind.", rows);
     server.metrics.runs().write(&mut page);
     process::write(&mut page);
     if let Some(more) = &server.more_metrics {

@@ -12,8 +12,8 @@ pub(super) fn write(page: &mut MetricsPage) {
     };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = |name| of(&status, name).map(|kilobytes| (&[][..], kilobytes * 1024.0));
-    page.gauge("process_resident_memory_bytes", "Memory in use.", kilobytes("VmRSS:"));
-    page.gauge("process_virtual_memory_bytes", "Memory that was asked for.", kilobytes("VmSize:"));
+    page.gauge("process_resident_memory_bytes", "Resident memory size.", kilobytes("VmRSS:"));
+    page.gauge("process_virtual_memory_bytes", "Virtual memory size.", kilobytes("VmSize:"));
     page.gauge("process_threads", "Threads.", of(&status, "Threads:").map(|count| (&[][..], count)));
     let open = fs::read_dir("/proc/self/fd").ok().map(|listing| (&[][..], listing.count() as f64));
     page.gauge("process_open_fds", "Open files and sockets.", open);

@@ -1,91 +1,96 @@
 //! Run metrics, counted from the events on run tapes.
 
-use homard_agent::{AbortReason, Event, Outcome, RunEvent, Tape};
+use homard_agent::{AbortReason, Outcome, RunEvent, Tape, TapeEvent};
 use homard_proto::CallId;
 
-use super::text::{Durations, MetricsPage, Table};
+use super::text::{DurationHistogram, LabelledTable, MetricsPage};
 
 /// Counters of all runs.
 #[derive(Debug)]
-pub(super) struct Runs {
-    ended: Table<f64>,
-    took: Table<Durations>,
-    waited: Table<Durations>,
-    calls: Table<f64>,
-    first: Table<Durations>,
-    answered: Table<Durations>,
-    tokens: Table<f64>,
-    cost: Table<f64>,
-    retries: Table<f64>,
-    failovers: Table<f64>,
-    tools: Table<f64>,
-    tool_took: Table<Durations>,
-    hooks: Table<f64>,
-    compactions: Table<f64>,
-    pub(super) deliveries: Table<f64>,
+pub(super) struct RunMetrics {
+    ended: LabelledTable<f64>,
+    duration: LabelledTable<DurationHistogram>,
+    queue_wait: LabelledTable<DurationHistogram>,
+    calls: LabelledTable<f64>,
+    first_token: LabelledTable<DurationHistogram>,
+    model_duration: LabelledTable<DurationHistogram>,
+    tokens: LabelledTable<f64>,
+    cost: LabelledTable<f64>,
+    retries: LabelledTable<f64>,
+    failovers: LabelledTable<f64>,
+    tools: LabelledTable<f64>,
+    tool_duration: LabelledTable<DurationHistogram>,
+    hooks: LabelledTable<f64>,
+    compactions: LabelledTable<f64>,
+    pub(super) deliveries: LabelledTable<f64>,
 }
 
-impl Default for Runs {
+impl Default for RunMetrics {
     fn default() -> Self {
         Self {
-            ended: Table::new(&["outcome"]),
-            took: Table::new(&[]),
-            waited: Table::new(&[]),
-            calls: Table::new(&["provider", "outcome"]),
-            first: Table::new(&["provider"]),
-            answered: Table::new(&["provider"]),
-            tokens: Table::new(&["provider", "kind"]),
-            cost: Table::new(&["provider"]),
-            retries: Table::new(&["provider"]),
-            failovers: Table::new(&["provider", "reason"]),
-            tools: Table::new(&["tool", "outcome"]),
-            tool_took: Table::new(&["tool"]),
-            hooks: Table::new(&["decision"]),
-            compactions: Table::new(&["outcome"]),
-            deliveries: Table::new(&["channel", "state"]),
+            ended: LabelledTable::new(&["outcome"]),
+            duration: LabelledTable::new(&[]),
+            queue_wait: LabelledTable::new(&[]),
+            calls: LabelledTable::new(&["provider", "outcome"]),
+            first_token: LabelledTable::new(&["provider"]),
+            model_duration: LabelledTable::new(&["provider"]),
+            tokens: LabelledTable::new(&["provider", "kind"]),
+            cost: LabelledTable::new(&["provider"]),
+            retries: LabelledTable::new(&["provider"]),
+            failovers: LabelledTable::new(&["provider", "reason"]),
+            tools: LabelledTable::new(&["tool", "outcome"]),
+            tool_duration: LabelledTable::new(&["tool"]),
+            hooks: LabelledTable::new(&["decision"]),
+            compactions: LabelledTable::new(&["outcome"]),
+            deliveries: LabelledTable::new(&["channel", "state"]),
         }
     }
 }
 
 /// State that is needed to count one run.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct RunProgress {
     accepted_at: u64,
-    began_at: Option<u64>,
+    started_at: Option<u64>,
     /// Provider of the current model request, and its start time.
-    asked: Option<(String, u64)>,
+    request: Option<(String, u64)>,
     tools: Vec<(CallId, u64)>,
     /// True if its message was absorbed by another run.
-    is_guest: bool,
+    is_absorbed: bool,
 }
 
-impl Watch {
+impl RunProgress {
     pub(crate) fn new(tape: &Tape) -> Self {
         Self { accepted_at: tape.accepted_at(), ..Self::default() }
     }
 }
 
-impl Runs {
+impl RunMetrics {
     /// Counts an event of a run. `knows` returns true for names of existing tools.
-    pub(super) fn see(&mut self, watch: &mut Watch, Event { at, kind }: &Event, knows: impl Fn(&str) -> bool) {
+    pub(super) fn observe(
+        &mut self,
+        watch: &mut RunProgress,
+        TapeEvent { at, kind }: &TapeEvent,
+        knows: impl Fn(&str) -> bool,
+    ) {
         match kind {
             RunEvent::Started { .. } => {
-                self.waited.at(&[]).add_ms(at.saturating_sub(watch.accepted_at));
-                watch.began_at = Some(*at);
+                self.queue_wait.at(&[]).add_ms(at.saturating_sub(watch.accepted_at));
+                watch.started_at = Some(*at);
             }
-            RunEvent::Absorbed { .. } => watch.is_guest = true,
-            RunEvent::Asking(asked) => watch.asked = Some((asked.provider.clone(), *at)),
-            RunEvent::Heard => {
-                if let Some((provider, since)) = &watch.asked {
-                    self.first.at(&[provider]).add_ms(at.saturating_sub(*since));
+            RunEvent::Absorbed { .. } => watch.is_absorbed = true,
+            RunEvent::ModelRequested(asked) => watch.request = Some((asked.provider.clone(), *at)),
+            RunEvent::FirstToken => {
+                if let Some((provider, since)) = &watch.request {
+                    self.first_token.at(&[provider]).add_ms(at.saturating_sub(*since));
                 }
             }
             RunEvent::Assistant { said, .. } => {
                 // Without a model request, the text was written by the gateway itself.
-                let Some((provider, since)) = watch.asked.take() else { return };
+                let Some((provider, since)) = watch.request.take() else { return };
                 let outcome = if said.error_message.is_none() { "ok" } else { "error" };
                 *self.calls.at(&[&provider, outcome]) += 1.0;
-                self.answered.at(&[&provider]).add_ms(at.saturating_sub(since));
+                self.model_duration.at(&[&provider]).add_ms(at.saturating_sub(since));
                 let usage = &said.usage;
                 let kinds = [
                     ("input", usage.input),
@@ -99,13 +104,13 @@ impl Runs {
                 *self.cost.at(&[&provider]) += usage.cost.total;
             }
             RunEvent::Retrying { .. } => {
-                let provider = watch.asked.take().map_or_else(|| "unknown".to_owned(), |(provider, _)| provider);
+                let provider = watch.request.take().map_or_else(|| "unknown".to_owned(), |(provider, _)| provider);
                 *self.calls.at(&[&provider, "error"]) += 1.0;
                 *self.retries.at(&[&provider]) += 1.0;
             }
-            RunEvent::Switched { from, reason, .. } => {
+            RunEvent::CandidateFailed { from, reason, .. } => {
                 let provider = from.split('/').next().unwrap_or_default();
-                if watch.asked.take().is_some() {
+                if watch.request.take().is_some() {
                     *self.calls.at(&[provider, "error"]) += 1.0;
                 }
                 *self.failovers.at(&[provider, reason]) += 1.0;
@@ -118,29 +123,29 @@ impl Runs {
                 *self.tools.at(&[name, outcome]) += 1.0;
                 if let Some(place) = watch.tools.iter().position(|(begun, _)| begun == call) {
                     let (_, since) = watch.tools.swap_remove(place);
-                    self.tool_took.at(&[name]).add_ms(at.saturating_sub(since));
+                    self.tool_duration.at(&[name]).add_ms(at.saturating_sub(since));
                 }
             }
-            RunEvent::Hooked(note) => *self.hooks.at(&[note.decision.word()]) += 1.0,
+            RunEvent::HookDecision(note) => *self.hooks.at(&[note.decision.label()]) += 1.0,
             RunEvent::Compacted { .. } => *self.compactions.at(&["ok"]) += 1.0,
             RunEvent::NotCompacted { .. } => *self.compactions.at(&["failed"]) += 1.0,
-            RunEvent::Ended(_) if watch.is_guest => *self.ended.at(&["absorbed"]) += 1.0,
+            RunEvent::Ended(_) if watch.is_absorbed => *self.ended.at(&["absorbed"]) += 1.0,
             RunEvent::Ended(end) => {
                 *self.ended.at(&[outcome(&end.outcome)]) += 1.0;
-                if let Some(began_at) = watch.began_at {
-                    self.took.at(&[]).add_ms(at.saturating_sub(began_at));
+                if let Some(began_at) = watch.started_at {
+                    self.duration.at(&[]).add_ms(at.saturating_sub(began_at));
                 }
             }
-            RunEvent::Waited(_)
-            | RunEvent::Placed(_)
+            RunEvent::SlotWaited(_)
+            | RunEvent::DispositionChanged(_)
             | RunEvent::Busy(_)
             | RunEvent::Summarized(_)
             | RunEvent::Input(_)
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
-            | RunEvent::Answering { .. }
-            | RunEvent::Rewound { .. }
-            | RunEvent::Discarded { .. }
+            | RunEvent::ModelChanged { .. }
+            | RunEvent::MessageReset { .. }
+            | RunEvent::AnswerDropped { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::Compacting
             | RunEvent::Withheld(_)
@@ -149,26 +154,34 @@ impl Runs {
     }
 
     /// Counts a run whose records could not be stored.
-    pub(super) fn broke(&mut self) {
+    pub(super) fn run_broken(&mut self) {
         *self.ended.at(&["broken"]) += 1.0;
     }
 
     pub(super) fn write(&self, page: &mut MetricsPage) {
-        page.table("homard_runs_total", "Runs that are over, by how they ended.", &self.ended);
-        page.durations("homard_run_seconds", "How long runs took, from their beginning.", &self.took);
-        page.durations("homard_queue_wait_seconds", "How long messages waited for their run to begin.", &self.waited);
-        page.table("homard_model_calls_total", "Calls of models.", &self.calls);
-        page.durations("homard_model_first_token_seconds", "How long until a model began to answer.", &self.first);
-        page.durations("homard_model_call_seconds", "How long models took to answer.", &self.answered);
+        page.table("homard_runs_total", "Finished runs, by outcome.", &self.ended);
+        page.durations("homard_run_seconds", "Duration of runs, without the time in the queue.", &self.duration);
+        page.durations(
+            "homard_queue_wait_seconds",
+            "Time from accepting a message to the start of its run.",
+            &self.queue_wait,
+        );
+        page.table("homard_model_calls_total", "Model requests.", &self.calls);
+        page.durations(
+            "homard_model_first_token_seconds",
+            "Time to the first token of a model request.",
+            &self.first_token,
+        );
+        page.durations("homard_model_call_seconds", "Duration of model requests.", &self.model_duration);
         page.table("homard_model_tokens_total", "Tokens by kind.", &self.tokens);
-        page.table("homard_model_cost_dollars_total", "What calls of models cost, in US dollars.", &self.cost);
-        page.table("homard_model_retries_total", "Calls that failed and were made again.", &self.retries);
-        page.table("homard_model_failovers_total", "How often the next model was asked instead.", &self.failovers);
-        page.table("homard_tool_calls_total", "Calls of tools.", &self.tools);
-        page.durations("homard_tool_seconds", "How long tools took.", &self.tool_took);
-        page.table("homard_hook_decisions_total", "What hooks decided, also by not answering in time.", &self.hooks);
-        page.table("homard_compactions_total", "Conversations that were made short.", &self.compactions);
-        page.table("homard_deliveries_total", "What became of messages for channels.", &self.deliveries);
+        page.table("homard_model_cost_dollars_total", "Cost of model requests, in US dollars.", &self.cost);
+        page.table("homard_model_retries_total", "Model requests that failed and were retried.", &self.retries);
+        page.table("homard_model_failovers_total", "Failovers to the next model candidate.", &self.failovers);
+        page.table("homard_tool_calls_total", "Tool calls.", &self.tools);
+        page.durations("homard_tool_seconds", "Duration of tool calls.", &self.tool_duration);
+        page.table("homard_hook_decisions_total", "Hook decisions, including timeouts.", &self.hooks);
+        page.table("homard_compactions_total", "Compactions, by outcome.", &self.compactions);
+        page.table("homard_deliveries_total", "Channel deliveries, by outcome.", &self.deliveries);
     }
 }
 

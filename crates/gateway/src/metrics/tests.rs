@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{AbortReason, End, Event, Outcome, RunEvent};
+use homard_agent::{AbortReason, Outcome, RunEnd, RunEvent, TapeEvent};
 use homard_proto::{
     CallId, EntryId, SessionId,
     message::{Assistant, Cost, ToolResult, Usage},
 };
 use serde_json::json;
 
-use super::{Metrics, MetricsPage, Watch};
+use super::{Metrics, MetricsPage, RunProgress};
 
 fn counted(metrics: &Metrics) -> Vec<String> {
     let mut page = MetricsPage::default();
@@ -19,12 +19,12 @@ fn counted(metrics: &Metrics) -> Vec<String> {
 }
 
 fn ended(outcome: Outcome) -> RunEvent {
-    RunEvent::Ended(Arc::new(End {
+    RunEvent::Ended(Arc::new(RunEnd {
         outcome,
         replies: Vec::new(),
-        whole: None,
+        complete_reply: None,
         heartbeat: None,
-        lines: Vec::new(),
+        entries: Vec::new(),
         calls: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
@@ -59,9 +59,10 @@ fn said() -> RunEvent {
 #[test]
 fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept() {
     let metrics = Metrics::new(|name| name == "exec", None);
-    let mut watch = Watch::default();
-    let asked =
-        || RunEvent::Asking(Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap()));
+    let mut watch = RunProgress::default();
+    let asked = || {
+        RunEvent::ModelRequested(Arc::new(serde_json::from_value(json!({"provider": "acme", "model": "m"})).unwrap()))
+    };
     let (one, other) = (CallId::parse("1").unwrap(), CallId::parse("2").unwrap());
     let started =
         |call: &CallId| RunEvent::ToolStarted { call: call.clone(), name: String::new(), arguments: json!({}) };
@@ -70,18 +71,25 @@ fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept()
         (250, asked()),
         (300, RunEvent::Retrying { model: String::new(), attempt: (2, 5), after: Duration::ZERO, why: String::new() }),
         (400, asked()),
-        (500, RunEvent::Heard),
+        (500, RunEvent::FirstToken),
         (900, said()),
         (900, started(&one)),
         (900, started(&other)),
         (950, tool(&one, "exec", false)),
         (1000, tool(&other, "sk-made-up-by-a-model", true)),
         (1000, asked()),
-        (1100, RunEvent::Switched { from: "acme/m".to_owned(), reason: "rate_limit".to_owned(), why: String::new() }),
+        (
+            1100,
+            RunEvent::CandidateFailed {
+                from: "acme/m".to_owned(),
+                reason: "rate_limit".to_owned(),
+                why: String::new(),
+            },
+        ),
         (1250, ended(Outcome::Aborted(AbortReason::Timeout))),
     ];
     for (at, kind) in events {
-        metrics.see(&mut watch, &Event { at, kind });
+        metrics.observe(&mut watch, &TapeEvent { at, kind });
     }
     assert_eq!(
         counted(&metrics),
@@ -117,12 +125,12 @@ fn a_run_is_counted_from_its_tape_and_names_that_a_model_makes_up_are_not_kept()
 #[test]
 fn a_message_that_another_run_answers_is_no_run_that_took_time() {
     let metrics = Metrics::default();
-    let mut watch = Watch::default();
+    let mut watch = RunProgress::default();
     let by = homard_proto::RunId::parse("host").unwrap();
     for kind in [RunEvent::Absorbed { by }, ended(Outcome::Done)] {
-        metrics.see(&mut watch, &Event { at: 5, kind });
+        metrics.observe(&mut watch, &TapeEvent { at: 5, kind });
     }
-    metrics.broke();
+    metrics.run_broken();
     let expected = ["homard_runs_total{outcome=\"absorbed\"} 1", "homard_runs_total{outcome=\"broken\"} 1"];
     assert_eq!(counted(&metrics), expected);
 }

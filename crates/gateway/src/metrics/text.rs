@@ -6,13 +6,13 @@ use std::{
 };
 
 /// Maximum number of rows per table. Further label sets count as `other`, so that external names cannot exhaust memory.
-const ROWS: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// Maximum length of a label value in characters.
-const LABEL: usize = 64;
+const MAX_LABEL_CHARS: usize = 64;
 
 /// Upper bounds of histogram buckets in seconds.
-const BOUNDS: [f64; 15] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0];
+const BUCKETS: [f64; 15] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0];
 
 /// A metrics page under construction.
 #[derive(Debug, Default)]
@@ -31,19 +31,19 @@ impl MetricsPage {
         self.rows(name, rows);
     }
 
-    pub(super) fn table(&mut self, name: &str, help: &str, table: &Table<f64>) {
+    pub(super) fn table(&mut self, name: &str, help: &str, table: &LabelledTable<f64>) {
         self.family(name, help, "counter");
         for (values, number) in &table.rows {
             self.row(name, table.names.iter().copied().zip(values.iter().map(String::as_str)), number);
         }
     }
 
-    pub(super) fn durations(&mut self, name: &str, help: &str, table: &Table<Durations>) {
+    pub(super) fn durations(&mut self, name: &str, help: &str, table: &LabelledTable<DurationHistogram>) {
         self.family(name, help, "histogram");
         for (values, durations) in &table.rows {
             let labels = || table.names.iter().copied().zip(values.iter().map(String::as_str));
             let mut count = 0;
-            for (bound, within) in BOUNDS.iter().zip(durations.within) {
+            for (bound, within) in BUCKETS.iter().zip(durations.buckets) {
                 count += within;
                 let bound = bound.to_string();
                 self.row(&format!("{name}_bucket"), labels().chain([("le", bound.as_str())]), count);
@@ -87,7 +87,7 @@ pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// Escapes and truncates a label value.
 fn escaped(value: &str) -> String {
-    let short = value.chars().take(LABEL);
+    let short = value.chars().take(MAX_LABEL_CHARS);
     short.fold(String::new(), |mut text, char| {
         match char {
             '\\' => text.push_str("\\\\"),
@@ -102,12 +102,12 @@ fn escaped(value: &str) -> String {
 
 /// Values by label set.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(super) struct LabelledTable<T> {
     names: &'static [&'static str],
     rows: BTreeMap<Vec<String>, T>,
 }
 
-impl<T: Default> Table<T> {
+impl<T: Default> LabelledTable<T> {
     pub(super) fn new(names: &'static [&'static str]) -> Self {
         Self { names, rows: BTreeMap::new() }
     }
@@ -115,7 +115,7 @@ impl<T: Default> Table<T> {
     /// Returns the value for these labels, or for `other` if the table is full.
     pub(super) fn at(&mut self, values: &[&str]) -> &mut T {
         let mut row: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
-        if self.rows.len() >= ROWS && !self.rows.contains_key(&row) {
+        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row) {
             row = vec!["other".to_owned(); values.len()];
         }
         self.rows.entry(row).or_default()
@@ -124,18 +124,18 @@ impl<T: Default> Table<T> {
 
 /// A histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Durations {
+pub(super) struct DurationHistogram {
     /// Number of values per bucket, not cumulative.
-    within: [u64; BOUNDS.len()],
+    buckets: [u64; BUCKETS.len()],
     count: u64,
     sum: f64,
 }
 
-impl Durations {
+impl DurationHistogram {
     pub(super) fn add_ms(&mut self, milliseconds: u64) {
         let seconds = milliseconds as f64 / 1000.0;
-        if let Some(at) = BOUNDS.iter().position(|bound| seconds <= *bound) {
-            self.within[at] += 1;
+        if let Some(at) = BUCKETS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[at] += 1;
         }
         self.count += 1;
         self.sum += seconds;
@@ -151,8 +151,8 @@ mod tests {
         let mut page = MetricsPage::default();
         page.gauge("up", "Whether it is.", [(&[][..], 1.0)]);
         page.counter("told_total", "Words.", [(&[("to", "a\"b\\c\nd\u{7}")][..], 2.5)]);
-        let mut table = Table::new(&["tool"]);
-        let took: &mut Durations = table.at(&["exec"]);
+        let mut table = LabelledTable::new(&["tool"]);
+        let took: &mut DurationHistogram = table.at(&["exec"]);
         took.add_ms(40);
         took.add_ms(700_000);
         page.durations("took_seconds", "How long.", &table);
@@ -171,10 +171,10 @@ mod tests {
 
     #[test]
     fn no_stranger_fills_a_table() {
-        let mut table = Table::new(&["tool"]);
+        let mut table = LabelledTable::new(&["tool"]);
         for n in 0..10_000 {
             *table.at(&[&format!("made-up-{n}")]) += 1.0;
         }
-        assert_eq!((table.rows.len(), table.at(&["other"])), (ROWS + 1, &mut 9800.0));
+        assert_eq!((table.rows.len(), table.at(&["other"])), (MAX_ROWS + 1, &mut 9800.0));
     }
 }

@@ -4,53 +4,53 @@ use homard_proto::message::{ToolCall, Usage};
 use serde_json::{Value, json};
 
 use super::{
-    content::Content,
+    content::MessageContent,
+    error::{ApiError, required_text},
     fields,
-    question::{Question, functions},
-    refusal::{Refusal, needed},
-    sse::{Dialect, Frame},
-    talk::{Ending, Whole},
+    request::{ParsedRequest, functions},
+    sse::{EventFormat, SseFrame},
+    stream::{CompleteAnswer, ResponseResult},
 };
 
 /// Parses a request.
-pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
+pub(super) fn read(body: &Value) -> Result<ParsedRequest, ApiError> {
     fields::check_chat(body)?;
     let Some(messages) = body["messages"].as_array() else {
-        return Err(Refusal::part("messages", "must be a list of messages"));
+        return Err(ApiError::invalid_field("messages", "must be a list of messages"));
     };
-    let mut question = Question::new("messages", fields::thinking(body)?);
+    let mut question = ParsedRequest::new("messages", fields::thinking(body)?);
     for (number, message) in messages.iter().enumerate() {
         add(&mut question, message, &format!("messages[{number}]"))?;
     }
-    question.offer(functions(&body["tools"])?, &body["tool_choice"])?;
-    question.shape(&body["response_format"], "response_format")?;
+    question.set_tools(functions(&body["tools"])?, &body["tool_choice"])?;
+    question.set_format(&body["response_format"], "response_format")?;
     Ok(question)
 }
 
-fn add(question: &mut Question, message: &Value, place: &str) -> Result<(), Refusal> {
+fn add(question: &mut ParsedRequest, message: &Value, place: &str) -> Result<(), ApiError> {
     if !message.is_object() {
-        return Err(Refusal::part(place, "must be an object with a role and a content"));
+        return Err(ApiError::invalid_field(place, "must be an object with a role and a content"));
     }
-    let content = Content::read(&message["content"], &format!("{place}.content"))?;
+    let content = MessageContent::read(&message["content"], &format!("{place}.content"))?;
     let Some(role) = message["role"].as_str() else {
-        return Err(Refusal::part(&format!("{place}.role"), "must say who speaks"));
+        return Err(ApiError::invalid_field(&format!("{place}.role"), "must be a role, such as \"user\""));
     };
     if let Some(name) = match role {
         "tool" => Some("tool_call_id"),
         "function" => Some("name"),
         _ => None,
     } {
-        question.add_result(needed(&message[name], &format!("{place}.{name}"))?, content);
+        question.add_result(required_text(&message[name], &format!("{place}.{name}"))?, content);
         return Ok(());
     }
     question.add(role, content, place)?;
     let calls = &message["tool_calls"];
     if !calls.is_null() && !calls.is_array() {
-        return Err(Refusal::part(&format!("{place}.tool_calls"), "must be a list"));
+        return Err(ApiError::invalid_field(&format!("{place}.tool_calls"), "must be a list"));
     }
     for (number, call) in calls.as_array().into_iter().flatten().enumerate() {
         let text = |value: &'_ Value, name: &str| {
-            needed(value, &format!("{place}.tool_calls[{number}].{name}")).map(str::to_owned)
+            required_text(value, &format!("{place}.tool_calls[{number}].{name}")).map(str::to_owned)
         };
         let function = &call["function"];
         let name = text(&function["name"], "function.name")?;
@@ -61,19 +61,19 @@ fn add(question: &mut Question, message: &Value, place: &str) -> Result<(), Refu
 
 /// Fields of a response.
 #[derive(Debug, Clone)]
-pub(super) struct Form {
+pub(super) struct ChatCompletion {
     pub(super) id: String,
     /// Seconds since the epoch.
     pub(super) created: u64,
     /// Model name as the caller sent it.
     pub(super) model: String,
     /// True if a stream reports token usage.
-    pub(super) tells_usage: bool,
+    pub(super) has_usage: bool,
 }
 
-impl Form {
+impl ChatCompletion {
     /// Builds the complete response.
-    pub(super) fn completion(&self, whole: &Whole) -> Value {
+    pub(super) fn completion(&self, whole: &CompleteAnswer) -> Value {
         let mut message = json!({"role": "assistant", "content": whole.text});
         if !whole.calls.is_empty() {
             if whole.text.is_empty() {
@@ -88,36 +88,36 @@ impl Form {
         })
     }
 
-    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Frame {
+    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> SseFrame {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
         self.frame(&json!([choice]), Value::Null)
     }
 
-    fn frame(&self, choices: &Value, usage: Value) -> Frame {
+    fn frame(&self, choices: &Value, usage: Value) -> SseFrame {
         let mut chunk = json!({
             "id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model,
             "choices": choices,
         });
-        if self.tells_usage {
+        if self.has_usage {
             chunk["usage"] = usage;
         }
-        Frame::plain(&chunk)
+        SseFrame::plain(&chunk)
     }
 }
 
-impl Dialect for Form {
-    fn begin(&mut self) -> Vec<Frame> {
+impl EventFormat for ChatCompletion {
+    fn begin(&mut self) -> Vec<SseFrame> {
         vec![self.chunk(&json!({"role": "assistant", "content": ""}), None)]
     }
 
-    fn words(&mut self, new: &str) -> Vec<Frame> {
+    fn text_delta(&mut self, new: &str) -> Vec<SseFrame> {
         vec![self.chunk(&json!({ "content": new }), None)]
     }
 
-    fn end(&mut self, ending: &Ending) -> Vec<Frame> {
+    fn end(&mut self, ending: &ResponseResult) -> Vec<SseFrame> {
         let whole = match ending {
             Ok(whole) => whole,
-            Err(refusal) => return vec![Frame::plain(&refusal.body()), Frame::done()],
+            Err(refusal) => return vec![SseFrame::plain(&refusal.body()), SseFrame::done()],
         };
         let mut frames = Vec::new();
         if !whole.calls.is_empty() {
@@ -130,19 +130,19 @@ impl Dialect for Form {
             frames.push(self.chunk(&json!({ "tool_calls": calls }), None));
         }
         frames.push(self.chunk(&json!({}), Some(finish_reason(whole))));
-        if self.tells_usage {
+        if self.has_usage {
             frames.push(self.frame(&json!([]), usage(&whole.usage)));
         }
-        frames.push(Frame::done());
+        frames.push(SseFrame::done());
         frames
     }
 }
 
-fn finish_reason(whole: &Whole) -> &'static str {
+fn finish_reason(whole: &CompleteAnswer) -> &'static str {
     match whole {
-        Whole { calls, .. } if !calls.is_empty() => "tool_calls",
-        Whole { is_cut: true, .. } => "length",
-        Whole { is_cut: false, .. } => "stop",
+        CompleteAnswer { calls, .. } if !calls.is_empty() => "tool_calls",
+        CompleteAnswer { is_truncated: true, .. } => "length",
+        CompleteAnswer { is_truncated: false, .. } => "stop",
     }
 }
 

@@ -4,152 +4,154 @@
 use homard_agent::intake;
 use serde_json::Value;
 
-use super::refusal::{Refusal, text};
+use super::error::{ApiError, text};
 
 /// Constraint on a field. Every field may be omitted or `null`.
 #[derive(Debug, Clone, Copy)]
-enum Must {
-    Flag,
+enum Constraint {
+    Bool,
     /// A number within these bounds.
     Number(f64, f64),
     /// An integer within these bounds.
-    Whole(i64, i64),
-    Text,
+    Integer(i64, i64),
+    String,
     List,
     Object,
     /// One of these strings.
-    Word(&'static [&'static str]),
+    OneOf(&'static [&'static str]),
     /// A string or a list of strings.
-    Texts,
+    Strings,
     /// Not supported; the text says what to do instead.
-    Absent(&'static str),
+    Unsupported(&'static str),
 }
 
-type Field = (&'static str, Must);
+type FieldRule = (&'static str, Constraint);
 
 /// Fields of both APIs.
-const BOTH: &[Field] = &[
-    ("model", Must::Text),
-    ("user", Must::Text),
-    ("stream", Must::Flag),
-    ("stream_options", Must::Object),
-    ("stream_options.include_usage", Must::Flag),
-    ("temperature", Must::Number(0.0, 2.0)),
-    ("top_p", Must::Number(0.0, 1.0)),
-    ("top_logprobs", Must::Whole(0, 20)),
-    ("parallel_tool_calls", Must::Flag),
-    ("store", Must::Flag),
-    ("metadata", Must::Object),
-    ("reasoning", Must::Object),
-    ("service_tier", Must::Text),
-    ("tools", Must::List),
+const COMMON_FIELDS: &[FieldRule] = &[
+    ("model", Constraint::String),
+    ("user", Constraint::String),
+    ("stream", Constraint::Bool),
+    ("stream_options", Constraint::Object),
+    ("stream_options.include_usage", Constraint::Bool),
+    ("temperature", Constraint::Number(0.0, 2.0)),
+    ("top_p", Constraint::Number(0.0, 1.0)),
+    ("top_logprobs", Constraint::Integer(0, 20)),
+    ("parallel_tool_calls", Constraint::Bool),
+    ("store", Constraint::Bool),
+    ("metadata", Constraint::Object),
+    ("reasoning", Constraint::Object),
+    ("service_tier", Constraint::String),
+    ("tools", Constraint::List),
 ];
 
 /// Further fields of `/v1/chat/completions`.
-const CHAT: &[Field] = &[
-    ("n", Must::Whole(1, 1)),
-    ("max_tokens", Must::Whole(1, i64::MAX)),
-    ("max_completion_tokens", Must::Whole(1, i64::MAX)),
-    ("presence_penalty", Must::Number(-2.0, 2.0)),
-    ("frequency_penalty", Must::Number(-2.0, 2.0)),
-    ("seed", Must::Whole(i64::MIN, i64::MAX)),
-    ("stop", Must::Texts),
-    ("logprobs", Must::Flag),
-    ("logit_bias", Must::Object),
-    ("modalities", Must::List),
-    ("response_format", Must::Object),
-    ("audio", Must::Absent("agents answer in words here")),
-    ("functions", Must::Absent("send your functions in tools")),
-    ("function_call", Must::Absent("say it with tool_choice")),
+const CHAT_FIELDS: &[FieldRule] = &[
+    ("n", Constraint::Integer(1, 1)),
+    ("max_tokens", Constraint::Integer(1, i64::MAX)),
+    ("max_completion_tokens", Constraint::Integer(1, i64::MAX)),
+    ("presence_penalty", Constraint::Number(-2.0, 2.0)),
+    ("frequency_penalty", Constraint::Number(-2.0, 2.0)),
+    ("seed", Constraint::Integer(i64::MIN, i64::MAX)),
+    ("stop", Constraint::Strings),
+    ("logprobs", Constraint::Bool),
+    ("logit_bias", Constraint::Object),
+    ("modalities", Constraint::List),
+    ("response_format", Constraint::Object),
+    ("audio", Constraint::Unsupported("agents answer with text only")),
+    ("functions", Constraint::Unsupported("send your functions in tools")),
+    ("function_call", Constraint::Unsupported("use tool_choice")),
 ];
 
 /// Further fields of `/v1/responses`.
-const RESPONSES: &[Field] = &[
-    ("background", Must::Flag),
-    ("instructions", Must::Text),
-    ("previous_response_id", Must::Text),
-    ("max_output_tokens", Must::Whole(1, i64::MAX)),
-    ("max_tool_calls", Must::Whole(1, i64::MAX)),
-    ("include", Must::List),
-    ("text", Must::Object),
-    ("text.format", Must::Object),
-    ("truncation", Must::Word(&["auto", "disabled"])),
+const RESPONSES_FIELDS: &[FieldRule] = &[
+    ("background", Constraint::Bool),
+    ("instructions", Constraint::String),
+    ("previous_response_id", Constraint::String),
+    ("max_output_tokens", Constraint::Integer(1, i64::MAX)),
+    ("max_tool_calls", Constraint::Integer(1, i64::MAX)),
+    ("include", Constraint::List),
+    ("text", Constraint::Object),
+    ("text.format", Constraint::Object),
+    ("truncation", Constraint::OneOf(&["auto", "disabled"])),
     (
         "conversation",
-        Must::Absent("name a session with user, previous_response_id or the header x-openclaw-session-key"),
+        Constraint::Unsupported(
+            "select a session with user, previous_response_id or the header x-openclaw-session-key",
+        ),
     ),
-    ("prompt", Must::Absent("send its text as instructions")),
+    ("prompt", Constraint::Unsupported("send the prompt's text as instructions")),
 ];
 
 /// Checks the fields of a request to `/v1/chat/completions`.
-pub(super) fn check_chat(body: &Value) -> Result<(), Refusal> {
-    check(body, CHAT)?;
+pub(super) fn check_chat(body: &Value) -> Result<(), ApiError> {
+    check(body, CHAT_FIELDS)?;
     let kinds = body["modalities"].as_array().into_iter().flatten();
     if kinds.into_iter().any(|kind| kind != "text") {
-        return Err(Refusal::part("modalities", "must be [\"text\"]: agents answer in words here"));
+        return Err(ApiError::invalid_field("modalities", "must be [\"text\"]: agents answer with text only"));
     }
     Ok(())
 }
 
 /// Checks the fields of a request to `/v1/responses`.
-pub(super) fn check_responses(body: &Value) -> Result<(), Refusal> {
-    check(body, RESPONSES)
+pub(super) fn check_responses(body: &Value) -> Result<(), ApiError> {
+    check(body, RESPONSES_FIELDS)
 }
 
-fn check(body: &Value, own: &[Field]) -> Result<(), Refusal> {
-    for (name, must) in BOTH.iter().chain(own) {
+fn check(body: &Value, own: &[FieldRule]) -> Result<(), ApiError> {
+    for (name, must) in COMMON_FIELDS.iter().chain(own) {
         let value = name.split('.').fold(body, |value, part| &value[part]);
         if !value.is_null() && !must.holds(value) {
-            return Err(Refusal::part(name, &must.told()));
+            return Err(ApiError::invalid_field(name, &must.message()));
         }
     }
     Ok(())
 }
 
-impl Must {
+impl Constraint {
     fn holds(self, value: &Value) -> bool {
         match self {
-            Self::Flag => value.is_boolean(),
+            Self::Bool => value.is_boolean(),
             Self::Number(least, most) => value.as_f64().is_some_and(|number| (least..=most).contains(&number)),
-            Self::Whole(least, most) => value.as_i64().is_some_and(|number| (least..=most).contains(&number)),
-            Self::Text => value.is_string(),
+            Self::Integer(least, most) => value.as_i64().is_some_and(|number| (least..=most).contains(&number)),
+            Self::String => value.is_string(),
             Self::List => value.is_array(),
             Self::Object => value.is_object(),
-            Self::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
-            Self::Texts => {
+            Self::OneOf(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Self::Strings => {
                 value.is_string() || value.as_array().is_some_and(|texts| texts.iter().all(Value::is_string))
             }
-            Self::Absent(_) => false,
+            Self::Unsupported(_) => false,
         }
     }
 
-    fn told(self) -> String {
+    fn message(self) -> String {
         match self {
-            Self::Flag => "must be true or false".to_owned(),
+            Self::Bool => "must be true or false".to_owned(),
             Self::Number(least, most) => format!("must be a number from {least} to {most}"),
-            Self::Whole(1, 1) => "must be 1: an agent gives one answer".to_owned(),
-            Self::Whole(i64::MIN, i64::MAX) => "must be a whole number".to_owned(),
-            Self::Whole(least, i64::MAX) => format!("must be a whole number of at least {least}"),
-            Self::Whole(least, most) => format!("must be a whole number from {least} to {most}"),
-            Self::Text => "must be a text".to_owned(),
+            Self::Integer(1, 1) => "must be 1: an agent gives one answer".to_owned(),
+            Self::Integer(i64::MIN, i64::MAX) => "must be a whole number".to_owned(),
+            Self::Integer(least, i64::MAX) => format!("must be a whole number of at least {least}"),
+            Self::Integer(least, most) => format!("must be a whole number from {least} to {most}"),
+            Self::String => "must be a string".to_owned(),
             Self::List => "must be a list".to_owned(),
             Self::Object => "must be an object".to_owned(),
-            Self::Word(words) => format!("must be {}", words.join(" or ")),
-            Self::Texts => "must be a text or a list of texts".to_owned(),
-            Self::Absent(instead) => format!("is not supported; {instead}"),
+            Self::OneOf(words) => format!("must be {}", words.join(" or ")),
+            Self::Strings => "must be a string or a list of strings".to_owned(),
+            Self::Unsupported(instead) => format!("is not supported; {instead}"),
         }
     }
 }
 
 /// Returns the requested reasoning effort as a thinking level. The field names of both APIs are accepted in either.
-pub(super) fn thinking(body: &Value) -> Result<Option<String>, Refusal> {
+pub(super) fn thinking(body: &Value) -> Result<Option<String>, ApiError> {
     for (value, name) in
         [(&body["reasoning_effort"], "reasoning_effort"), (&body["reasoning"]["effort"], "reasoning.effort")]
     {
         let Some(word) = text(value, name)? else { continue };
         let level = if word == "none" { Some("off") } else { intake::thinking(word) };
         let must = "must be none, minimal, low, medium, high or xhigh";
-        return level.map(|level| Some(level.to_owned())).ok_or_else(|| Refusal::part(name, must));
+        return level.map(|level| Some(level.to_owned())).ok_or_else(|| ApiError::invalid_field(name, must));
     }
     Ok(None)
 }
@@ -160,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    fn wrong(checked: Result<(), Refusal>) -> String {
+    fn wrong(checked: Result<(), ApiError>) -> String {
         checked.unwrap_err().message().to_owned()
     }
 
@@ -183,10 +185,10 @@ mod tests {
             (json!({"n": 2}), "n must be 1: an agent gives one answer"),
             (json!({"n": 0}), "n must be 1: an agent gives one answer"),
             (json!({"n": "1"}), "n must be 1: an agent gives one answer"),
-            (json!({"stop": [1]}), "stop must be a text or a list of texts"),
+            (json!({"stop": [1]}), "stop must be a string or a list of strings"),
             (json!({"tools": {}}), "tools must be a list"),
             (json!({"metadata": []}), "metadata must be an object"),
-            (json!({"modalities": ["text", "audio"]}), "modalities must be [\"text\"]: agents answer in words here"),
+            (json!({"modalities": ["text", "audio"]}), "modalities must be [\"text\"]: agents answer with text only"),
             (json!({"functions": []}), "functions is not supported; send your functions in tools"),
         ] {
             assert_eq!(wrong(check_chat(&body)), why);
@@ -197,7 +199,7 @@ mod tests {
             (json!({"text": {"format": "json"}}), "text.format must be an object"),
             (
                 json!({"conversation": "conv_1"}),
-                "conversation is not supported; name a session with user, previous_response_id or the header \
+                "conversation is not supported; select a session with user, previous_response_id or the header \
                  x-openclaw-session-key",
             ),
         ] {
@@ -207,7 +209,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_or_null_or_within_its_bounds_is_fine() {
-        let names = || BOTH.iter().chain(CHAT).chain(RESPONSES).filter(|(name, _)| !name.contains('.'));
+        let names =
+            || COMMON_FIELDS.iter().chain(CHAT_FIELDS).chain(RESPONSES_FIELDS).filter(|(name, _)| !name.contains('.'));
         let nothing: Value =
             names().map(|(name, _)| ((*name).to_owned(), Value::Null)).collect::<serde_json::Map<_, _>>().into();
         let chat = json!({
@@ -231,6 +234,6 @@ mod tests {
         let must = "must be none, minimal, low, medium, high or xhigh";
         assert_eq!(thinks(json!({"reasoning_effort": "very"})), Err(format!("reasoning_effort {must}")));
         assert_eq!(thinks(json!({"reasoning": {"effort": "very"}})), Err(format!("reasoning.effort {must}")));
-        assert_eq!(thinks(json!({"reasoning_effort": 3})), Err("reasoning_effort must be a text".to_owned()));
+        assert_eq!(thinks(json!({"reasoning_effort": 3})), Err("reasoning_effort must be a string".to_owned()));
     }
 }

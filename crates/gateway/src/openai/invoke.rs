@@ -10,7 +10,7 @@ use homard_agent::{
     Profile,
     command::OWNER,
     task,
-    tool::{Lender, Origin, Progress, Tool, ToolClass, ToolCx, Toolbox, Variables},
+    tool::{Lender, ProgressSender, RunOrigin, Tool, ToolClass, ToolCx, Toolbox, Variables},
 };
 use homard_proto::{AgentId, CallId, SessionKey, message::join_text};
 use serde_json::{Value, json};
@@ -18,12 +18,12 @@ use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{Endpoints, reply};
-use crate::server::Server;
+use crate::server::ServerState;
 
 /// Tools that are denied unless the config allows them, in addition to every tool with side effects. The token alone
 /// must not suffice to run commands, change files, send messages as the owner or reconfigure the gateway in one
 /// unattended step.
-const DENIED: [&str; 16] = [
+const DENIED_TOOLS: [&str; 16] = [
     "exec",
     "process",
     "terminal",
@@ -43,15 +43,15 @@ const DENIED: [&str; 16] = [
 ];
 
 /// Timeout of a tool if the agent's runs have none.
-const PATIENCE: Duration = Duration::from_secs(600);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Endpoints {
     /// Returns why a tool is denied, judging by its name.
-    fn objection(&self, tool: &str) -> Option<&'static str> {
+    fn denial_reason(&self, tool: &str) -> Option<&'static str> {
         if names(&self.denied_tools, tool) {
-            Some("gateway.tools.deny names it")
-        } else if !names(&self.allowed_tools, tool) && DENIED.contains(&tool) {
-            Some("name it in gateway.tools.allow to call it here")
+            Some("denied by gateway.tools.deny")
+        } else if !names(&self.allowed_tools, tool) && DENIED_TOOLS.contains(&tool) {
+            Some("add the tool to gateway.tools.allow to call it over HTTP")
         } else {
             None
         }
@@ -59,7 +59,7 @@ impl Endpoints {
 
     /// True if the tool's class permits the call. Tools of unknown effect, such as external ones, count as having side
     /// effects.
-    fn lets_do(&self, tool: &str, class: ToolClass) -> bool {
+    fn allows_class(&self, tool: &str, class: ToolClass) -> bool {
         match class {
             ToolClass::Read | ToolClass::Idempotent => true,
             ToolClass::Effect => names(&self.allowed_tools, tool),
@@ -72,14 +72,14 @@ fn names(list: &[String], tool: &str) -> bool {
 }
 
 /// Calls a tool.
-pub(super) async fn call(server: &Arc<Server>, body: &Value) -> Response {
+pub(super) async fn call(server: &Arc<ServerState>, body: &Value) -> Response {
     let called = match find(server, body) {
         Ok(found) => found.call(server).await,
         Err(denial) => Err(denial),
     };
     match called {
         Ok(result) => reply(StatusCode::OK, &json!({"ok": true, "result": result})),
-        Err(Denial { status, kind, message }) => {
+        Err(InvokeError { status, kind, message }) => {
             let mut response = reply(status, &json!({"ok": false, "error": {"type": kind, "message": message}}));
             // A retry could repeat a side effect.
             response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
@@ -89,18 +89,18 @@ pub(super) async fn call(server: &Arc<Server>, body: &Value) -> Response {
 }
 
 /// Error response of a call.
-struct Denial {
+struct InvokeError {
     status: StatusCode,
     kind: &'static str,
     message: String,
 }
 
-impl Denial {
+impl InvokeError {
     fn invalid(message: impl Into<String>) -> Self {
         Self { status: StatusCode::BAD_REQUEST, kind: "invalid_request", message: message.into() }
     }
 
-    fn not_there(tool: &str) -> Self {
+    fn not_found(tool: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, kind: "not_found", message: format!("Tool not available: {tool}") }
     }
 
@@ -117,51 +117,51 @@ impl Denial {
 }
 
 /// A tool that may be called, and its arguments.
-struct Found {
+struct ResolvedCall {
     profile: Arc<Profile>,
     key: SessionKey,
-    origin: Origin,
+    origin: RunOrigin,
     name: String,
     tools: Toolbox,
     tool: Arc<dyn Tool>,
     arguments: Value,
 }
 
-fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
+fn find(server: &ServerState, body: &Value) -> Result<ResolvedCall, InvokeError> {
     for name in ["tool", "name", "action", "agentId", "sessionKey"] {
         if !body[name].is_null() && !body[name].is_string() {
-            return Err(Denial::invalid(format!("{name} must be a text")));
+            return Err(InvokeError::invalid(format!("{name} must be a string")));
         }
     }
     let text = |name: &str| body[name].as_str().map(str::trim).filter(|text| !text.is_empty());
     let name = text("tool")
         .or(text("name"))
-        .ok_or_else(|| Denial::invalid("tools.invoke requires tool, the name of a tool"))?
+        .ok_or_else(|| InvokeError::invalid("tools.invoke requires tool, the name of a tool"))?
         .to_owned();
     let mut arguments = body["args"].as_object().cloned().unwrap_or_default();
     if !body["args"].is_null() && !body["args"].is_object() {
-        return Err(Denial::invalid("args must be an object"));
+        return Err(InvokeError::invalid("args must be an object"));
     }
     let agents = server.hub.agents();
     let agent = text("agentId").map_or_else(|| agents.default_id().clone(), AgentId::normalize);
     let key = SessionKey::parse(text("sessionKey").unwrap_or("main"), &agent)
-        .map_err(|error| Denial::invalid(format!("sessionKey: {error}")))?;
+        .map_err(|error| InvokeError::invalid(format!("sessionKey: {error}")))?;
     let agent = key.agent().unwrap_or(&agent);
     let Some(profile) = agents.get(agent).cloned() else {
-        return Err(Denial::invalid(format!("there is no agent \"{agent}\"")));
+        return Err(InvokeError::invalid(format!("unknown agent \"{agent}\"")));
     };
     let profile = profile.in_session(&key, None);
-    let origin = Origin { principal: OWNER.to_owned(), ..Origin::default() };
+    let origin = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
     let tools = profile.tools_for((&origin, &key), profile.spec());
     if !profile.toolbox.specs().iter().any(|spec| spec.name == name) {
-        return Err(Denial::not_there(&name));
+        return Err(InvokeError::not_found(&name));
     }
-    if let Some(why) = server.endpoints.objection(&name) {
-        return Err(Denial::forbidden(&name, why));
+    if let Some(why) = server.endpoints.denial_reason(&name) {
+        return Err(InvokeError::forbidden(&name, why));
     }
     let specs = tools.specs();
     let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
-        return Err(Denial::forbidden(&name, "the agent's rules for tools do not allow it"));
+        return Err(InvokeError::forbidden(&name, "the agent's tool policy does not allow it"));
     };
     if let Some(action) = text("action")
         && spec.parameters["properties"]["action"].is_object()
@@ -170,30 +170,30 @@ fn find(server: &Server, body: &Value) -> Result<Found, Denial> {
     }
     let prepared = tools.prepare(&name, &arguments.into());
     let (tool, arguments) =
-        prepared.map_err(|answer| Denial::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
-    if !server.endpoints.lets_do(&name, tool.class()) {
-        let why = "it may have effects; name it in gateway.tools.allow to call it here";
-        return Err(Denial::forbidden(&name, why));
+        prepared.map_err(|answer| InvokeError::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
+    if !server.endpoints.allows_class(&name, tool.class()) {
+        let why = "the tool may have side effects; add it to gateway.tools.allow to call it over HTTP";
+        return Err(InvokeError::forbidden(&name, why));
     }
-    Ok(Found { profile, key, origin, name, tools, tool, arguments })
+    Ok(ResolvedCall { profile, key, origin, name, tools, tool, arguments })
 }
 
-impl Found {
-    async fn call(self, server: &Server) -> Result<Value, Denial> {
+impl ResolvedCall {
+    async fn call(self, server: &ServerState) -> Result<Value, InvokeError> {
         let Self { profile, key, origin, name, tools, mut tool, mut arguments } = self;
         let cancel = CancellationToken::new();
         // Cancels the tool when this future ends or is dropped.
         let _leaving = cancel.clone().drop_guard();
         let ambient = server.hub.ambient();
         let call = CallId::parse(&format!("http_{}", ambient.nonce()));
-        let broken = |why| Denial::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
+        let broken = |why| InvokeError::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
         let call = call.map_err(|error| broken(error.to_string()))?;
-        let judged = server.hub.judge_call(&key, (&call, &name), arguments.clone()).await;
-        let judged = judged.map_err(|why| Denial::forbidden(&name, &why))?;
+        let judged = server.hub.run_call_hooks(&key, (&call, &name), arguments.clone()).await;
+        let judged = judged.map_err(|why| InvokeError::forbidden(&name, &why))?;
         if judged != arguments {
             let prepared = tools.prepare(&name, &judged);
             (tool, arguments) =
-                prepared.map_err(|answer| Denial::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
+                prepared.map_err(|answer| InvokeError::failed(StatusCode::BAD_REQUEST, join_text(&answer.content)))?;
         }
         let cx = ToolCx {
             run: ambient.run_id(),
@@ -202,25 +202,25 @@ impl Found {
             workdir: profile.workdir.clone(),
             sandbox: profile.sandbox.clone(),
             cancel,
-            progress: Progress::silent(),
+            progress: ProgressSender::silent(),
             slot: Lender::default(),
             variables: Variables::default(),
             origin,
             hub: Some(server.hub.clone()),
         };
         let work = AbortOnDropHandle::new(task::spawn("tool over HTTP", async move { tool.call(cx, arguments).await }));
-        let result = match timeout(profile.timeout.unwrap_or(PATIENCE), work).await {
+        let result = match timeout(profile.timeout.unwrap_or(DEFAULT_TIMEOUT), work).await {
             Ok(Ok(result)) => profile.secrets.mask_result(result),
-            Ok(Err(_)) => return Err(broken(format!("{name} failed because of a bug in it"))),
+            Ok(Err(_)) => return Err(broken(format!("{name} failed with an internal error"))),
             Err(_) => {
-                let why = format!("{name} took too long and was stopped");
-                return Err(Denial::failed(StatusCode::GATEWAY_TIMEOUT, why));
+                let why = format!("{name} timed out and was stopped");
+                return Err(InvokeError::failed(StatusCode::GATEWAY_TIMEOUT, why));
             }
         };
         if result.is_error {
             // The tool ran and reported an error: the request has to change.
             let why = without_path(join_text(&result.content), &profile.workdir);
-            return Err(Denial::failed(StatusCode::BAD_REQUEST, why));
+            return Err(InvokeError::failed(StatusCode::BAD_REQUEST, why));
         }
         let mut told = json!({ "content": result.content });
         if let Some(details) = result.details {
@@ -249,8 +249,8 @@ mod tests {
         let told = |text: &str, path: &str| without_path(text.to_owned(), Path::new(path));
         let home = "/home/ann/work";
         assert_eq!(
-            told("only what is inside /home/ann/work can be used", home),
-            "only what is inside the workspace can be used"
+            told("only paths inside /home/ann/work can be used", home),
+            "only paths inside the workspace can be used"
         );
         assert_eq!(told("/home/ann/work/a/b.txt: no such file", home), "./a/b.txt: no such file");
         assert_eq!(told("a. b. /x", "."), "a. b. /x");

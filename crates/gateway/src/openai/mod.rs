@@ -6,14 +6,14 @@
 mod address;
 mod chat;
 mod content;
+mod error;
 mod fields;
 mod invoke;
-mod question;
-mod refusal;
+mod request;
 mod responses;
 mod sse;
-mod talk;
-mod words;
+mod stream;
+mod text_delta;
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,19 +39,19 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use self::{
-    address::Meant,
-    question::{Known, Question, Told},
-    refusal::{Refusal, text, wrong_verb},
-    talk::{Leaving, Talk},
+    address::RequestTarget,
+    error::{ApiError, method_not_allowed, text},
+    request::{HistoryMessage, HistoryState, ParsedRequest},
+    stream::{OnDisconnect, RunResponse},
 };
-use crate::{connection::Visitor, server::Server};
+use crate::{connection::AdmittedPeer, server::ServerState};
 
 /// Maximum body size of a chat completion or a tool call.
-const BODY: usize = 1024 * 1024;
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// Number of bytes of an oversized body that are read and discarded, so that the client can read the error.
-const SPARE: usize = 8 * 1024 * 1024;
+const MAX_DISCARD_BYTES: usize = 8 * 1024 * 1024;
 /// Time to read and discard a rejected body.
-const GRACE: Duration = Duration::from_secs(1);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of the HTTP API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,140 +82,144 @@ impl Default for Endpoints {
 
 /// A route of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ApiRoute {
     Chat,
     Responses,
     Models,
     Model(String),
     Tools,
     /// A path below `/v1` that is not supported.
-    Nowhere(String),
+    Unknown(String),
 }
 
-impl Place {
+impl ApiRoute {
     /// Returns the route of a path, if it is one of these.
-    pub(crate) fn at(path: &str) -> Option<Self> {
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/responses" => Some(Self::Responses),
             "/v1/models" => Some(Self::Models),
             "/tools/invoke" => Some(Self::Tools),
-            "/v1" => Some(Self::Nowhere(path.to_owned())),
+            "/v1" => Some(Self::Unknown(path.to_owned())),
             _ => match path.strip_prefix("/v1/models/").filter(|name| !name.is_empty()) {
                 Some(name) => Some(Self::Model(unescaped(name))),
-                None => path.starts_with("/v1/").then(|| Self::Nowhere(path.to_owned())),
+                None => path.starts_with("/v1/").then(|| Self::Unknown(path.to_owned())),
             },
         }
     }
 
     /// Returns the allowed HTTP method if this one is not.
-    fn other_verb(&self, used: &Method) -> Option<&'static str> {
+    fn allowed_method(&self, used: &Method) -> Option<&'static str> {
         match self {
             Self::Chat | Self::Responses | Self::Tools => (used != Method::POST).then_some("POST"),
             Self::Models | Self::Model(_) => (used != Method::GET && used != Method::HEAD).then_some("GET, HEAD"),
-            Self::Nowhere(_) => None,
+            Self::Unknown(_) => None,
         }
     }
 
     /// Checks whether the route exists and is enabled.
-    fn check(&self, endpoints: &Endpoints) -> Result<(), Refusal> {
+    fn check(&self, endpoints: &Endpoints) -> Result<(), ApiError> {
         let Endpoints { chat_completions, responses, .. } = *endpoints;
         let (path, key) = match self {
             Self::Chat if !chat_completions => ("/v1/chat/completions", "chatCompletions"),
             Self::Responses if !responses => ("/v1/responses", "responses"),
             Self::Models | Self::Model(_) if !chat_completions && !responses => ("/v1/models", "chatCompletions"),
-            Self::Nowhere(path) => return Err(nowhere(path)),
+            Self::Unknown(path) => return Err(unknown_route(path)),
             Self::Chat | Self::Responses | Self::Models | Self::Model(_) | Self::Tools => return Ok(()),
         };
         let why = format!(
-            "{path} is off; set gateway.http.endpoints.{key}.enabled to true in the config and restart the gateway"
+            "{path} is disabled; set gateway.http.endpoints.{key}.enabled to true in the config and restart the gateway"
         );
-        Err(Refusal::new(StatusCode::NOT_FOUND, "not_found_error", why))
+        Err(ApiError::new(StatusCode::NOT_FOUND, "not_found_error", why))
     }
 }
 
-fn nowhere(path: &str) -> Refusal {
+fn unknown_route(path: &str) -> ApiError {
     let why = format!(
-        "there is no {path} here; there are /v1/chat/completions, /v1/responses, /v1/models and /v1/models/<id>"
+        "unknown path {path}; available are /v1/chat/completions, /v1/responses, /v1/models and /v1/models/<id>"
     );
-    Refusal::new(StatusCode::NOT_FOUND, "not_found_error", why)
+    ApiError::new(StatusCode::NOT_FOUND, "not_found_error", why)
 }
 
 /// Handles a request to one of these routes.
 pub(crate) async fn answer(
-    server: Arc<Server>,
-    visitor: &Visitor,
-    place: Place,
+    server: Arc<ServerState>,
+    visitor: &AdmittedPeer,
+    place: ApiRoute,
     (parts, body): (Parts, Body),
 ) -> Response {
-    if let Some(right) = place.other_verb(&parts.method) {
-        return wrong_verb(&parts.method, parts.uri.path(), right);
+    if let Some(right) = place.allowed_method(&parts.method) {
+        return method_not_allowed(&parts.method, parts.uri.path(), right);
     }
-    if let Err(refusal) = admit(&server, visitor, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
+    if let Err(refusal) = authenticate(&server, visitor, &parts.headers).and_then(|()| place.check(&server.endpoints)) {
         // Closing a connection with unread bytes would discard the response.
-        timeout(GRACE, take(body, 0)).await.ok();
+        timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
         return refusal.into_response();
     }
-    tell(&server, place, (&parts.headers, body)).await.unwrap_or_else(IntoResponse::into_response)
+    serve(&server, place, (&parts.headers, body)).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn tell(server: &Arc<Server>, place: Place, (headers, body): (&HeaderMap, Body)) -> Result<Response, Refusal> {
+async fn serve(
+    server: &Arc<ServerState>,
+    place: ApiRoute,
+    (headers, body): (&HeaderMap, Body),
+) -> Result<Response, ApiError> {
     let agents = server.hub.agents();
     match place {
-        Place::Models => Ok(reply(StatusCode::OK, &address::models(&agents))),
-        Place::Model(name) => Ok(reply(StatusCode::OK, &address::one_model(&agents, &name)?)),
-        Place::Nowhere(path) => Err(nowhere(&path)),
-        Place::Tools => Ok(invoke::call(server, &read(body, BODY).await?).await),
-        Place::Chat => complete(server, headers, &read(body, BODY).await?).await,
-        Place::Responses => respond(server, headers, &read(body, server.endpoints.responses_body).await?).await,
+        ApiRoute::Models => Ok(reply(StatusCode::OK, &address::models(&agents))),
+        ApiRoute::Model(name) => Ok(reply(StatusCode::OK, &address::one_model(&agents, &name)?)),
+        ApiRoute::Unknown(path) => Err(unknown_route(&path)),
+        ApiRoute::Tools => Ok(invoke::call(server, &read(body, MAX_BODY_BYTES).await?).await),
+        ApiRoute::Chat => complete(server, headers, &read(body, MAX_BODY_BYTES).await?).await,
+        ApiRoute::Responses => respond(server, headers, &read(body, server.endpoints.responses_body).await?).await,
     }
 }
 
 /// Returns an error response if a request lacks the shared secret.
-pub(crate) fn turned_away(server: &Server, visitor: &Visitor, headers: &HeaderMap) -> Option<Response> {
-    admit(server, visitor, headers).err().map(IntoResponse::into_response)
+pub(crate) fn auth_error(server: &ServerState, visitor: &AdmittedPeer, headers: &HeaderMap) -> Option<Response> {
+    authenticate(server, visitor, headers).err().map(IntoResponse::into_response)
 }
 
 /// Checks the shared secret and marks the connection as authenticated.
-fn admit(server: &Server, visitor: &Visitor, headers: &HeaderMap) -> Result<(), Refusal> {
+fn authenticate(server: &ServerState, visitor: &AdmittedPeer, headers: &HeaderMap) -> Result<(), ApiError> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
     let bearer =
         shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim().to_owned());
     let (auth, address) = (Auth { token: bearer, ..Auth::default() }, visitor.address());
-    server.bouncer.check(&auth, address, Instant::now()).inspect_err(|_| {
-        tracing::warn!(%address, "a request over HTTP was refused");
+    server.auth.check(&auth, address, Instant::now()).inspect_err(|_| {
+        tracing::warn!(%address, "rejected an HTTP request");
     })?;
-    visitor.welcome();
+    visitor.mark_authenticated();
     Ok(())
 }
 
 /// Reads a JSON body.
-async fn read(body: Body, limit: usize) -> Result<Value, Refusal> {
+async fn read(body: Body, limit: usize) -> Result<Value, ApiError> {
     let too_large = || {
-        let why = format!("the request is larger than {limit} bytes, which is the most that is taken");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why)
+        let why = format!("the request exceeds the limit of {limit} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", why)
     };
     if body.size_hint().lower() > limit as u64 {
         // The announced bytes may never arrive.
-        timeout(GRACE, take(body, 0)).await.ok();
+        timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
         return Err(too_large());
     }
-    let bytes = take(body, limit).await?.ok_or_else(too_large)?;
+    let bytes = read_limited(body, limit).await?.ok_or_else(too_large)?;
     if nests_too_deep(&bytes) {
-        return Err(Refusal::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
+        return Err(ApiError::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
     }
-    let body = json::from_slice(&bytes).map_err(|error| Refusal::invalid(format!("the body is not JSON: {error}")))?;
-    if body.is_object() { Ok(body) } else { Err(Refusal::invalid("the body must be a JSON object")) }
+    let body = json::from_slice(&bytes).map_err(|error| ApiError::invalid(format!("the body is not JSON: {error}")))?;
+    if body.is_object() { Ok(body) } else { Err(ApiError::invalid("the body must be a JSON object")) }
 }
 
 /// Reads a body of at most `limit` bytes. Part of the rest of a larger one is read and discarded.
-async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
+async fn read_limited(body: Body, limit: usize) -> Result<Option<Vec<u8>>, ApiError> {
     let (mut bytes, mut count) = (Vec::new(), 0);
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+        let chunk = chunk.map_err(|error| ApiError::invalid(format!("failed to read the body: {error}")))?;
         count += chunk.len();
-        if count > limit + SPARE {
+        if count > limit + MAX_DISCARD_BYTES {
             break;
         }
         if count <= limit {
@@ -225,70 +229,74 @@ async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
     Ok((count <= limit).then_some(bytes))
 }
 
-async fn complete(server: &Arc<Server>, headers: &HeaderMap, body: &Value) -> Result<Response, Refusal> {
+async fn complete(server: &Arc<ServerState>, headers: &HeaderMap, body: &Value) -> Result<Response, ApiError> {
     let nonce = server.hub.ambient().nonce();
-    let meant = meant(headers, body, "openai")?;
+    let meant = request_target(headers, body, "openai")?;
     let model = meant.model.unwrap_or("openclaw").to_owned();
     let id = format!("chatcmpl_{nonce}");
-    let talk = ask(server, Meant { previous: None, ..meant }, (&id, &nonce), chat::read(body)?).await?;
+    let talk = start_run(server, RequestTarget { previous: None, ..meant }, (&id, &nonce), chat::read(body)?).await?;
     let tells_usage = body["stream_options"]["include_usage"] == true;
-    let form = chat::Form { id, created: now(server), model, tells_usage };
+    let form = chat::ChatCompletion { id, created: now(server), model, has_usage: tells_usage };
     if body["stream"] == true {
-        return Ok(sse::tell(talk, form));
+        return Ok(sse::stream(talk, form));
     }
     Ok(reply(StatusCode::OK, &form.completion(&talk.end().await?)))
 }
 
-async fn respond(server: &Arc<Server>, headers: &HeaderMap, body: &Value) -> Result<Response, Refusal> {
+async fn respond(server: &Arc<ServerState>, headers: &HeaderMap, body: &Value) -> Result<Response, ApiError> {
     let nonce = server.hub.ambient().nonce();
-    let meant = meant(headers, body, "openresponses")?;
+    let meant = request_target(headers, body, "openresponses")?;
     let model = meant.model.unwrap_or("openclaw").to_owned();
     let id = format!("resp_{nonce}");
-    let talk = ask(server, meant, (&id, &nonce), responses::read(body)?).await?;
-    let form = responses::Form::new(&id, &nonce, now(server), &model, body);
+    let talk = start_run(server, meant, (&id, &nonce), responses::read(body)?).await?;
+    let form = responses::ResponseBuilder::new(&id, &nonce, now(server), &model, body);
     if body["stream"] == true {
-        return Ok(sse::tell(talk, form));
+        return Ok(sse::stream(talk, form));
     }
     Ok(reply(StatusCode::OK, &form.response(&talk.end().await?)))
 }
 
-fn meant<'a>(headers: &'a HeaderMap, body: &'a Value, family: &'static str) -> Result<Meant<'a>, Refusal> {
+fn request_target<'a>(
+    headers: &'a HeaderMap,
+    body: &'a Value,
+    family: &'static str,
+) -> Result<RequestTarget<'a>, ApiError> {
     let text = |name: &str| text(&body[name], name);
     let is_kept = family == "openresponses" && body["store"] != false;
     let (model, user, previous) = (text("model")?, text("user")?, text("previous_response_id")?);
-    Ok(Meant { headers, model, user, previous, family, is_kept })
+    Ok(RequestTarget { headers, model, user, previous, key_prefix: family, is_referable: is_kept })
 }
 
 /// Starts the run that answers a request.
-async fn ask(
-    server: &Arc<Server>,
-    meant: Meant<'_>,
+async fn start_run(
+    server: &Arc<ServerState>,
+    meant: RequestTarget<'_>,
     (id, nonce): (&str, &str),
-    mut question: Question,
-) -> Result<Talk, Refusal> {
+    mut question: ParsedRequest,
+) -> Result<RunResponse, ApiError> {
     let address = meant.find(server, nonce).await?;
-    let known = match address.leaving {
-        Leaving::GoesOn if question.tells_of_answers() => what_is_known(server, &address.key).await?,
-        Leaving::GoesOn | Leaving::Stops => Known::Nothing,
+    let known = match address.on_disconnect {
+        OnDisconnect::Continue if question.has_answers() => known_history(server, &address.key).await?,
+        OnDisconnect::Continue | OnDisconnect::Abort => HistoryState::Empty,
     };
     let (client_tools, thinking) = (std::mem::take(&mut question.tools), question.thinking.take());
-    let part = question.part;
+    let part = question.messages_field;
     let now = server.hub.ambient().now_ms();
-    let asked = question.ask(known, now).ok_or_else(|| Refusal::nothing_asked(part))?;
-    let run = RunId::parse(id).map_err(|error| Refusal::failed(error.to_string()))?;
+    let asked = question.into_input(known, now).ok_or_else(|| ApiError::missing_message(part))?;
+    let run = RunId::parse(id).map_err(|error| ApiError::failed(error.to_string()))?;
     let mut message = User::text(asked.content.text, now);
-    show(&mut message, asked.content.pictures, id).await?;
-    client_results::attach(&mut message, asked.results, asked.rest);
+    attach_images(&mut message, asked.content.images, id).await?;
+    client_results::attach(&mut message, asked.results, asked.remaining_text);
     let mut history = Vec::with_capacity(asked.history.len());
-    for Told { mut message, pictures } in asked.history {
+    for HistoryMessage { mut message, images: pictures } in asked.history {
         if let Message::User(user) = &mut message {
-            show(user, pictures, id).await?;
+            attach_images(user, pictures, id).await?;
         }
         history.push(message);
     }
     let inbound = Inbound::plain(run, (OWNER, HTTP), address.key, message);
     // A run whose caller cannot reconnect is not resumed after a restart.
-    let reports_restart = address.leaving == Leaving::Stops;
+    let reports_restart = address.on_disconnect == OnDisconnect::Abort;
     let is_ephemeral = address.is_ephemeral;
     let inbound = Inbound {
         extra_prompt: asked.system,
@@ -299,28 +307,28 @@ async fn ask(
         is_ephemeral,
         ..inbound
     };
-    Talk::begin(server, inbound, address.leaving).await
+    RunResponse::begin(server, inbound, address.on_disconnect).await
 }
 
 /// Attaches images to a message.
-async fn show(message: &mut User, pictures: Vec<String>, id: &str) -> Result<(), Refusal> {
+async fn attach_images(message: &mut User, pictures: Vec<String>, id: &str) -> Result<(), ApiError> {
     let attached = pictures.into_iter();
     let attached =
         attached.map(|data| Attachment { name: None, mime: Some("image/*".to_owned()), content: Some(data) });
     // Declared as images, so none is stored as a file.
     let attached = attachments::open_all(attached.collect(), None, id).await;
-    attached.map_err(|error| Refusal::invalid(error.message))?.attach_to(message);
+    attached.map_err(|error| ApiError::invalid(error.message))?.attach_to(message);
     Ok(())
 }
 
 /// Determines whether a session already contains the conversation that a request repeats.
-async fn what_is_known(server: &Server, key: &SessionKey) -> Result<Known, Refusal> {
-    let history = server.hub.history(key).await.map_err(|error| Refusal::failed(error.to_string()))?;
+async fn known_history(server: &ServerState, key: &SessionKey) -> Result<HistoryState, ApiError> {
+    let history = server.hub.history(key).await.map_err(|error| ApiError::failed(error.to_string()))?;
     let is_new = history.is_none_or(|(_, said)| said.is_empty());
-    Ok(if is_new { Known::Nothing } else { Known::Conversation })
+    Ok(if is_new { HistoryState::Empty } else { HistoryState::Complete })
 }
 
-fn now(server: &Server) -> u64 {
+fn now(server: &ServerState) -> u64 {
     server.hub.ambient().now_ms() / 1000
 }
 

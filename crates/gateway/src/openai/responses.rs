@@ -4,25 +4,28 @@ use homard_proto::message::{ToolCall, Usage};
 use serde_json::{Map, Value, json};
 
 use super::{
-    content::Content,
+    content::MessageContent,
+    error::{ApiError, required_text, text},
     fields,
-    question::{Question, functions},
-    refusal::{Refusal, needed, text},
-    sse::{Dialect, Frame},
-    talk::{Ending, Whole},
+    request::{ParsedRequest, functions},
+    sse::{EventFormat, SseFrame},
+    stream::{CompleteAnswer, ResponseResult},
 };
 
 /// Parses a request.
-pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
+pub(super) fn read(body: &Value) -> Result<ParsedRequest, ApiError> {
     fields::check_responses(body)?;
     if body["background"] == true {
-        return Err(Refusal::part("background", "must be false: nobody could fetch the answer; stream it instead"));
+        return Err(ApiError::invalid_field(
+            "background",
+            "must be false: responses cannot be fetched later; use streaming instead",
+        ));
     }
-    let mut question = Question::new("input", fields::thinking(body)?);
-    question.instruct(text(&body["instructions"], "instructions")?.unwrap_or_default());
+    let mut question = ParsedRequest::new("input", fields::thinking(body)?);
+    question.add_instructions(text(&body["instructions"], "instructions")?.unwrap_or_default());
     match &body["input"] {
         Value::String(text) => {
-            question.add("user", Content { text: text.clone(), ..Content::default() }, "input")?;
+            question.add("user", MessageContent { text: text.clone(), ..MessageContent::default() }, "input")?;
         }
         Value::Array(items) => {
             for (number, item) in items.iter().enumerate() {
@@ -30,49 +33,49 @@ pub(super) fn read(body: &Value) -> Result<Question, Refusal> {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-            return Err(Refusal::part("input", "must be a text or a list of items"));
+            return Err(ApiError::invalid_field("input", "must be a string or a list of items"));
         }
     }
-    question.offer(functions(&body["tools"])?, &body["tool_choice"])?;
-    question.shape(&body["text"]["format"], "text.format")?;
+    question.set_tools(functions(&body["tools"])?, &body["tool_choice"])?;
+    question.set_format(&body["text"]["format"], "text.format")?;
     Ok(question)
 }
 
-fn add(question: &mut Question, item: &Value, place: &str) -> Result<(), Refusal> {
-    let text = |name: &str| needed(&item[name], &format!("{place}.{name}"));
+fn add(question: &mut ParsedRequest, item: &Value, place: &str) -> Result<(), ApiError> {
+    let text = |name: &str| required_text(&item[name], &format!("{place}.{name}"));
     match (item["type"].as_str(), item["role"].as_str()) {
         (Some("message") | None, Some(role)) => {
-            question.add(role, Content::read(&item["content"], &format!("{place}.content"))?, place)?;
+            question.add(role, MessageContent::read(&item["content"], &format!("{place}.content"))?, place)?;
         }
         (Some("function_call"), _) => question.add_call(text("call_id")?, text("name")?, text("arguments")?),
         (Some("function_call_output"), _) => {
-            question.add_result(text("call_id")?, Content::read(&item["output"], &format!("{place}.output"))?);
+            question.add_result(text("call_id")?, MessageContent::read(&item["output"], &format!("{place}.output"))?);
         }
         // Reasoning items are not used, and referenced items are already in the session.
         (Some("reasoning" | "item_reference"), _) => {}
         (Some(other), _) => {
             let must = format!("is an item of type \"{other}\", which is not supported");
-            return Err(Refusal::part(place, &must));
+            return Err(ApiError::invalid_field(place, &must));
         }
-        (None, None) => return Err(Refusal::part(place, "must have a role or a type")),
+        (None, None) => return Err(ApiError::invalid_field(place, "must have a role or a type")),
     }
     Ok(())
 }
 
 /// A response under construction.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct ResponseBuilder {
     /// The response object without its results.
-    frame: Value,
+    response: Value,
     /// Id of its message item.
     message: String,
     /// Number of events sent.
     count: u64,
     /// True once the message item was opened.
-    is_speaking: bool,
+    is_message_open: bool,
 }
 
-impl Form {
+impl ResponseBuilder {
     /// Creates a response to a request; `nonce` is part of all ids. `created` is in seconds since the epoch.
     pub(super) fn new(id: &str, nonce: &str, created: u64, model: &str, body: &Value) -> Self {
         let or = |name: &str, default: Value| if body[name].is_null() { default } else { body[name].clone() };
@@ -83,19 +86,19 @@ impl Form {
             "temperature": null, "top_p": null, "metadata": or("metadata", json!({})), "tool_choice": or("tool_choice", "auto".into()),
             "tools": or("tools", json!([])), "usage": usage(&Usage::default()),
         });
-        Self { frame, message: format!("msg_{nonce}"), count: 0, is_speaking: false }
+        Self { response: frame, message: format!("msg_{nonce}"), count: 0, is_message_open: false }
     }
 
     /// Builds the complete response.
-    pub(super) fn response(&self, whole: &Whole) -> Value {
+    pub(super) fn response(&self, whole: &CompleteAnswer) -> Value {
         let mut output = Vec::new();
-        if says_something(whole) {
+        if has_message(whole) {
             output.push(self.item("completed", &[part(&whole.text)]));
         }
         output.extend(whole.calls.iter().map(|made| call(made, "completed", &made.arguments.to_string())));
-        let mut response = self.frame.clone();
-        response["status"] = if whole.is_cut { "incomplete" } else { "completed" }.into();
-        if whole.is_cut {
+        let mut response = self.response.clone();
+        response["status"] = if whole.is_truncated { "incomplete" } else { "completed" }.into();
+        if whole.is_truncated {
             response["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
         response["output"] = output.into();
@@ -107,18 +110,18 @@ impl Form {
         json!({"type": "message", "id": self.message, "role": "assistant", "content": content, "status": status})
     }
 
-    fn event(&mut self, event: &'static str, data: Value) -> Frame {
+    fn event(&mut self, event: &'static str, data: Value) -> SseFrame {
         let mut told =
             Map::from_iter([("type".to_owned(), event.into()), ("sequence_number".to_owned(), self.count.into())]);
         self.count += 1;
         if let Value::Object(data) = data {
             told.extend(data);
         }
-        Frame { event: Some(event), data: Value::Object(told).to_string() }
+        SseFrame { event: Some(event), data: Value::Object(told).to_string() }
     }
 
     /// Builds an event about the message's text.
-    fn about_text(&mut self, event: &'static str, name: &str, value: Value) -> Frame {
+    fn text_event(&mut self, event: &'static str, name: &str, value: Value) -> SseFrame {
         let mut data = json!({"item_id": self.message, "output_index": 0, "content_index": 0});
         data[name] = value;
         if event.starts_with("response.output_text.") {
@@ -127,29 +130,29 @@ impl Form {
         self.event(event, data)
     }
 
-    fn begin_message(&mut self) -> Vec<Frame> {
-        if std::mem::replace(&mut self.is_speaking, true) {
+    fn begin_message(&mut self) -> Vec<SseFrame> {
+        if std::mem::replace(&mut self.is_message_open, true) {
             return Vec::new();
         }
         let item = self.item("in_progress", &[]);
         vec![
             self.event("response.output_item.added", json!({"output_index": 0, "item": item})),
-            self.about_text("response.content_part.added", "part", part("")),
+            self.text_event("response.content_part.added", "part", part("")),
         ]
     }
 
-    fn end_message(&mut self, text: &str) -> Vec<Frame> {
+    fn end_message(&mut self, text: &str) -> Vec<SseFrame> {
         let mut frames = self.begin_message();
         let item = self.item("completed", &[part(text)]);
         frames.extend([
-            self.about_text("response.output_text.done", "text", text.into()),
-            self.about_text("response.content_part.done", "part", part(text)),
+            self.text_event("response.output_text.done", "text", text.into()),
+            self.text_event("response.content_part.done", "part", part(text)),
             self.event("response.output_item.done", json!({"output_index": 0, "item": item})),
         ]);
         frames
     }
 
-    fn tell_call(&mut self, index: usize, made: &ToolCall) -> [Frame; 4] {
+    fn call_events(&mut self, index: usize, made: &ToolCall) -> [SseFrame; 4] {
         let arguments = made.arguments.to_string();
         let (begun, done) = (call(made, "in_progress", ""), call(made, "completed", &arguments));
         let about = |name: &str, value: &Value| json!({"item_id": done["id"], "output_index": index, name: value});
@@ -163,46 +166,46 @@ impl Form {
     }
 }
 
-impl Dialect for Form {
-    fn begin(&mut self) -> Vec<Frame> {
-        let response = json!({"response": self.frame});
+impl EventFormat for ResponseBuilder {
+    fn begin(&mut self) -> Vec<SseFrame> {
+        let response = json!({"response": self.response});
         vec![self.event("response.created", response.clone()), self.event("response.in_progress", response)]
     }
 
-    fn words(&mut self, new: &str) -> Vec<Frame> {
+    fn text_delta(&mut self, new: &str) -> Vec<SseFrame> {
         let mut frames = self.begin_message();
-        frames.push(self.about_text("response.output_text.delta", "delta", new.into()));
+        frames.push(self.text_event("response.output_text.delta", "delta", new.into()));
         frames
     }
 
-    fn end(&mut self, ending: &Ending) -> Vec<Frame> {
+    fn end(&mut self, ending: &ResponseResult) -> Vec<SseFrame> {
         let (event, response, mut frames) = match ending {
             Ok(whole) => {
                 let mut frames = Vec::new();
-                if self.is_speaking || says_something(whole) {
+                if self.is_message_open || has_message(whole) {
                     frames.extend(self.end_message(&whole.text));
                 }
-                let first = usize::from(self.is_speaking);
+                let first = usize::from(self.is_message_open);
                 for (index, call) in whole.calls.iter().enumerate() {
-                    frames.extend(self.tell_call(first + index, call));
+                    frames.extend(self.call_events(first + index, call));
                 }
-                let event = if whole.is_cut { "response.incomplete" } else { "response.completed" };
+                let event = if whole.is_truncated { "response.incomplete" } else { "response.completed" };
                 (event, self.response(whole), frames)
             }
             Err(refusal) => {
-                let mut response = self.frame.clone();
+                let mut response = self.response.clone();
                 response["status"] = "failed".into();
                 response["error"] = json!({"code": "server_error", "message": refusal.message()});
                 ("response.failed", response, Vec::new())
             }
         };
-        frames.extend([self.event(event, json!({ "response": response })), Frame::done()]);
+        frames.extend([self.event(event, json!({ "response": response })), SseFrame::done()]);
         frames
     }
 }
 
 /// True if a response has a message item: always, unless it consists of tool calls only.
-fn says_something(whole: &Whole) -> bool {
+fn has_message(whole: &CompleteAnswer) -> bool {
     !whole.text.is_empty() || whole.calls.is_empty()
 }
 

@@ -9,24 +9,24 @@ use axum::response::{
 use futures_util::stream;
 use serde_json::Value;
 
-use super::talk::{Ending, News, Talk};
+use super::stream::{ResponsePart, ResponseResult, RunResponse};
 
 /// Interval of keep-alive comments while there is no output.
-const STILL_HERE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Final line of every stream.
 pub(super) const DONE: &str = "[DONE]";
 
 /// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct SseFrame {
     /// Event name; chat completions have none.
     pub(super) event: Option<&'static str>,
     /// A single line.
     pub(super) data: String,
 }
 
-impl Frame {
+impl SseFrame {
     /// Creates an event without a name.
     pub(super) fn plain(data: &Value) -> Self {
         Self { event: None, data: data.to_string() }
@@ -38,8 +38,8 @@ impl Frame {
     }
 }
 
-impl From<Frame> for sse::Event {
-    fn from(frame: Frame) -> Self {
+impl From<SseFrame> for sse::Event {
+    fn from(frame: SseFrame) -> Self {
         let event = Self::default();
         // The name comes first, as in OpenAI's streams.
         let event = match frame.event {
@@ -51,17 +51,17 @@ impl From<Frame> for sse::Event {
 }
 
 /// Event format of an API.
-pub(super) trait Dialect: Send + 'static {
+pub(super) trait EventFormat: Send + 'static {
     /// Events before any output.
-    fn begin(&mut self) -> Vec<Frame>;
+    fn begin(&mut self) -> Vec<SseFrame>;
     /// Events for new text.
-    fn words(&mut self, new: &str) -> Vec<Frame>;
+    fn text_delta(&mut self, new: &str) -> Vec<SseFrame>;
     /// Events for the end of the run.
-    fn end(&mut self, ending: &Ending) -> Vec<Frame>;
+    fn end(&mut self, ending: &ResponseResult) -> Vec<SseFrame>;
 }
 
 /// Streams a run. A slow reader gets more text per event.
-pub(super) fn tell(talk: Talk, mut dialect: impl Dialect) -> Response {
+pub(super) fn stream(talk: RunResponse, mut dialect: impl EventFormat) -> Response {
     let begun = VecDeque::from(dialect.begin());
     let frames = stream::unfold((talk, dialect, begun), |(mut talk, mut dialect, mut frames)| async move {
         loop {
@@ -69,10 +69,10 @@ pub(super) fn tell(talk: Talk, mut dialect: impl Dialect) -> Response {
                 return Some((Ok::<_, Infallible>(sse::Event::from(frame)), (talk, dialect, frames)));
             }
             frames.extend(match talk.next().await? {
-                News::Words(new) => dialect.words(&new),
-                News::Over(ending) => dialect.end(&ending),
+                ResponsePart::Text(new) => dialect.text_delta(&new),
+                ResponsePart::End(ending) => dialect.end(&ending),
             });
         }
     });
-    Sse::new(frames).keep_alive(KeepAlive::new().interval(STILL_HERE)).into_response()
+    Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }

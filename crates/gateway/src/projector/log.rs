@@ -4,40 +4,42 @@
 //! newest is kept. A client that reconnects states the last sequence number it saw and receives the rest. A message
 //! that it saw in part is sent whole, as a replacement.
 
-use homard_proto::event::{Agent, Stream};
+use homard_proto::event::{AgentEvent, Stream};
 use serde_json::{Value, json};
 
-use super::Detail;
+use super::ToolDetail;
 
 /// Compacted log of a run's published events.
 #[derive(Debug, Default)]
-pub(super) struct Log(Vec<Step>);
+pub(super) struct RunEventLog(Vec<LoggedEvent>);
 
 #[derive(Debug)]
-struct Step {
+struct LoggedEvent {
     /// Sequence number of the first event that this one replaces.
-    since: u64,
-    event: Agent,
+    first_seq: u64,
+    event: AgentEvent,
 }
 
-impl Step {
+impl LoggedEvent {
     fn seq(&self) -> u64 {
         self.event.seq.unwrap_or_default()
     }
 
-    fn word(&self, name: &str) -> Option<&str> {
-        word(&self.event, name)
+    fn text(&self, name: &str) -> Option<&str> {
+        text_field(&self.event, name)
     }
 }
 
-impl Log {
+impl RunEventLog {
     /// Appends an event and removes the ones that it supersedes.
-    pub(super) fn note(&mut self, event: Agent) {
+    pub(super) fn append(&mut self, event: AgentEvent) {
         let worthless = match event.stream {
-            Stream::Assistant | Stream::Thinking if !begins(&event) => {
+            Stream::Assistant | Stream::Thinking if !is_first(&event) => {
                 self.0.iter().rposition(|step| step.event.stream == event.stream)
             }
-            Stream::Tool if word(&event, "phase") != Some("start") => self.update_of(word(&event, "toolCallId")),
+            Stream::Tool if text_field(&event, "phase") != Some("start") => {
+                self.progress_index(text_field(&event, "toolCallId"))
+            }
             Stream::Assistant
             | Stream::Tool
             | Stream::Lifecycle
@@ -46,22 +48,22 @@ impl Log {
             | Stream::Other(_) => None,
         };
         let before = worthless.map(|place| self.0.remove(place));
-        let since = before.filter(|_| grows(&event)).map(|before| before.since);
-        self.0.push(Step { since: since.or(event.seq).unwrap_or_default(), event });
+        let since = before.filter(|_| is_cumulative(&event)).map(|before| before.first_seq);
+        self.0.push(LoggedEvent { first_seq: since.or(event.seq).unwrap_or_default(), event });
     }
 
     /// Index of the last progress event of a call.
-    fn update_of(&self, call: Option<&str>) -> Option<usize> {
-        self.0.iter().rposition(|step| step.word("phase") == Some("update") && step.word("toolCallId") == call)
+    fn progress_index(&self, call: Option<&str>) -> Option<usize> {
+        self.0.iter().rposition(|step| step.text("phase") == Some("update") && step.text("toolCallId") == call)
     }
 
     /// Returns the events after a sequence number, with tool events at the given level of detail.
-    pub(super) fn after(&self, seq: u64, detail: Option<Detail>) -> Vec<Value> {
+    pub(super) fn after(&self, seq: u64, detail: Option<ToolDetail>) -> Vec<Value> {
         let missed = self.0.iter().filter(|step| step.seq() > seq);
         let told = missed.filter_map(|step| match (&step.event.stream, detail) {
             (Stream::Tool, None) => None,
-            (Stream::Tool, Some(Detail::Brief)) => Some(brief(&step.event)),
-            (Stream::Assistant | Stream::Thinking, _) => Some(joined(step, seq)),
+            (Stream::Tool, Some(ToolDetail::Brief)) => Some(brief(&step.event)),
+            (Stream::Assistant | Stream::Thinking, _) => Some(merged(step, seq)),
             (Stream::Tool | Stream::Lifecycle | Stream::Compaction | Stream::Other(_), _) => Some(step.event.clone()),
         });
         told.map(|event| json!(event)).collect()
@@ -71,10 +73,10 @@ impl Log {
     pub(super) fn open_tools(&self) -> Vec<Value> {
         let tools = || self.0.iter().filter(|step| step.event.stream == Stream::Tool);
         let is_done =
-            |call| tools().any(|step| step.word("phase") == Some("result") && step.word("toolCallId") == call);
-        let began = tools().filter(|step| step.word("phase") == Some("start") && !is_done(step.word("toolCallId")));
-        let tell = |step: &Step| {
-            let Agent { data, ts, .. } = &step.event;
+            |call| tools().any(|step| step.text("phase") == Some("result") && step.text("toolCallId") == call);
+        let began = tools().filter(|step| step.text("phase") == Some("start") && !is_done(step.text("toolCallId")));
+        let tell = |step: &LoggedEvent| {
+            let AgentEvent { data, ts, .. } = &step.event;
             json!({"toolCallId": data["toolCallId"], "name": data["name"], "args": data["args"], "startedAt": ts})
         };
         began.map(tell).collect()
@@ -87,27 +89,27 @@ impl Log {
     }
 }
 
-fn word<'a>(event: &'a Agent, name: &str) -> Option<&'a str> {
+fn text_field<'a>(event: &'a AgentEvent, name: &str) -> Option<&'a str> {
     event.data.get(name).and_then(Value::as_str)
 }
 
 /// True for events that repeat the whole text so far.
-fn grows(event: &Agent) -> bool {
+fn is_cumulative(event: &AgentEvent) -> bool {
     matches!(event.stream, Stream::Assistant | Stream::Thinking)
 }
 
 /// True if an event is the first of a message's text or reasoning: the delta is the whole text, and it replaces
 /// nothing.
-fn begins(words: &Agent) -> bool {
-    let length = |name| word(words, name).map(str::len);
+fn is_first(words: &AgentEvent) -> bool {
+    let length = |name| text_field(words, name).map(str::len);
     length("delta") == length("text") && words.data.get("replace").is_none()
 }
 
 /// Returns a message's text as one event, for a client that saw everything up to sequence number `heard`.
-fn joined(step: &Step, heard: u64) -> Agent {
+fn merged(step: &LoggedEvent, heard: u64) -> AgentEvent {
     let mut event = step.event.clone();
     event.data["delta"] = event.data["text"].clone();
-    if step.since <= heard {
+    if step.first_seq <= heard {
         event.data["replace"] = true.into();
     } else if let Some(data) = event.data.as_object_mut() {
         data.shift_remove("replace");
@@ -116,7 +118,7 @@ fn joined(step: &Step, heard: u64) -> Agent {
 }
 
 /// Copies a tool event without the tool's output.
-pub(super) fn brief(event: &Agent) -> Agent {
+pub(super) fn brief(event: &AgentEvent) -> AgentEvent {
     let mut brief = event.clone();
     if let Some(data) = brief.data.as_object_mut() {
         data.shift_remove("result");
@@ -131,10 +133,10 @@ mod tests {
 
     use super::*;
 
-    fn log(steps: &[(Stream, Value)]) -> Log {
-        let mut log = Log::default();
+    fn log(steps: &[(Stream, Value)]) -> RunEventLog {
+        let mut log = RunEventLog::default();
         for (seq, (stream, data)) in (1..).zip(steps) {
-            log.note(Agent {
+            log.append(AgentEvent {
                 run_id: "k".to_owned(),
                 stream: stream.clone(),
                 data: data.clone(),
@@ -149,7 +151,7 @@ mod tests {
         log
     }
 
-    fn told(log: &Log, after: u64, detail: Option<Detail>) -> Vec<Value> {
+    fn told(log: &RunEventLog, after: u64, detail: Option<ToolDetail>) -> Vec<Value> {
         log.after(after, detail).iter().map(|event| json!([event["seq"], event["data"]])).collect()
     }
 
@@ -199,12 +201,12 @@ mod tests {
             step("result", "a", "result"),
         ]);
         let seqs = |detail| -> Vec<Value> { log.after(0, detail).iter().map(|event| event["seq"].clone()).collect() };
-        assert_eq!((seqs(Some(Detail::Full)), seqs(None)), ([1, 2, 5, 6].map(Value::from).to_vec(), Vec::new()));
+        assert_eq!((seqs(Some(ToolDetail::Full)), seqs(None)), ([1, 2, 5, 6].map(Value::from).to_vec(), Vec::new()));
         assert_eq!(
-            told(&log, 5, Some(Detail::Brief)),
+            told(&log, 5, Some(ToolDetail::Brief)),
             [json!([6, {"phase": "result", "toolCallId": "a", "name": "echo"}])]
         );
-        assert_eq!(told(&log, 5, Some(Detail::Full))[0][1]["result"], 1);
+        assert_eq!(told(&log, 5, Some(ToolDetail::Full))[0][1]["result"], 1);
         assert_eq!(log.open_tools(), [json!({"toolCallId": "b", "name": "echo", "args": 1, "startedAt": 7})]);
     }
 }

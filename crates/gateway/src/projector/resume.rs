@@ -9,73 +9,80 @@ use homard_agent::Tape;
 use homard_proto::{ErrorShape, RunId, SessionKey, frame::Response};
 use serde_json::{Value, json};
 
-use super::{Detail, past::Over, teller::Teller};
+use super::{ToolDetail, fanout::Fanout, finished::FinishedRun};
 use crate::client::Client;
 
 /// A request to resume runs.
 #[derive(Debug)]
-pub(crate) struct Resume {
+pub(crate) struct ResumeRequest {
     pub(crate) client: Arc<Client>,
     pub(crate) request: String,
-    pub(crate) missed: Missed,
+    pub(crate) position: ResumePosition,
 }
 
 /// The runs a client wants to resume and the position it has reached.
 #[derive(Debug)]
-pub(crate) struct Missed {
+pub(crate) struct ResumePosition {
     /// The session, and the key as it was requested.
     pub(crate) key: SessionKey,
-    pub(crate) asked: String,
-    pub(crate) runs: Vec<(RunId, Known)>,
+    pub(crate) requested_key: String,
+    pub(crate) runs: Vec<(RunId, KnownRun)>,
     /// Sequence number of the last event the client saw.
     pub(crate) after: u64,
     /// Level of detail of tool events; `None` for no tool events.
-    pub(crate) detail: Option<Detail>,
+    pub(crate) detail: Option<ToolDetail>,
 }
 
 /// State of a run as known outside the projector.
 #[derive(Debug)]
-pub(crate) enum Known {
+pub(crate) enum KnownRun {
     /// The run is queued or active.
-    Alive(Arc<Tape>),
+    Active(Arc<Tape>),
     /// The run has finished with this result.
-    Over(Value),
+    Finished(Value),
     /// The run is unknown.
-    Nothing,
+    Unknown,
 }
 
-impl Teller {
+impl Fanout {
     /// Answers the request with a snapshot of each run.
-    pub(super) fn resume(&mut self, Resume { client, request, missed }: Resume) {
+    pub(super) fn resume(&mut self, ResumeRequest { client, request, position: missed }: ResumeRequest) {
         let mut runs = Vec::new();
         for (run, known) in &missed.runs {
             match self.snapshot(run, known, &client, &missed) {
                 Ok(snapshot) => runs.push(snapshot),
-                Err(error) => return client.outbox.respond(&Response::error(request, error)),
+                Err(error) => return client.send_queue.respond(&Response::error(request, error)),
             }
         }
-        client.outbox.respond(&Response::ok(&request, json!({"sessionKey": missed.asked, "runs": runs})));
+        client.send_queue.respond(&Response::ok(&request, json!({"sessionKey": missed.requested_key, "runs": runs})));
     }
 
-    fn snapshot(&mut self, run: &RunId, known: &Known, client: &Client, missed: &Missed) -> Result<Value, ErrorShape> {
-        if let Known::Alive(tape) = known
-            && let Some(snapshot) = self.alive(tape, client, missed)
+    fn snapshot(
+        &mut self,
+        run: &RunId,
+        known: &KnownRun,
+        client: &Client,
+        missed: &ResumePosition,
+    ) -> Result<Value, ErrorShape> {
+        if let KnownRun::Active(tape) = known
+            && let Some(snapshot) = self.active_snapshot(tape, client, missed)
         {
             return Ok(snapshot);
         }
-        match (self.past.find(run), known) {
+        match (self.finished.find(run), known) {
             (Some(over), _) => over.snapshot(missed),
-            (None, Known::Over(stored)) => Ok(stored.clone()),
-            (None, Known::Alive(_) | Known::Nothing) => Err(ErrorShape::invalid(format!(
-                "unknown run {run}: it was not sent to this gateway, or long ago; chat.history shows what was said"
+            (None, KnownRun::Finished(stored)) => Ok(stored.clone()),
+            (None, KnownRun::Active(_) | KnownRun::Unknown) => Err(ErrorShape::invalid(format!(
+                "unknown run {run}: it was not accepted by this gateway, or its record has expired; use chat.history \
+                 to read the conversation"
             ))),
         }
     }
 
     /// Builds the snapshot of a run in progress and subscribes the client to its tool events as requested.
-    fn alive(&mut self, tape: &Arc<Tape>, client: &Client, missed: &Missed) -> Option<Value> {
-        let story = self.story(tape);
-        let telling = story.telling.as_ref()?;
+    fn active_snapshot(&mut self, tape: &Arc<Tape>, client: &Client, missed: &ResumePosition) -> Option<Value> {
+        let story = self.stream(tape);
+        let telling = story.projection.as_ref()?;
         let seq = telling.seq();
         let mut snapshot = json!({
             "runId": tape.run(), "sessionKey": tape.key(), "state": if seq == 0 { "queued" } else { "running" },
@@ -89,7 +96,7 @@ impl Teller {
         }
         // The next delta continues from what other clients received, not from this snapshot, so this client needs the
         // full text.
-        story.behind.insert(client.id);
+        story.lagging.insert(client.id);
         self.unwatch(tape.run(), client.id);
         if let Some(detail) = missed.detail {
             self.watch(tape.run().clone(), client.id, detail);
@@ -98,8 +105,8 @@ impl Teller {
     }
 }
 
-impl Over {
-    fn snapshot(&self, missed: &Missed) -> Result<Value, ErrorShape> {
+impl FinishedRun {
+    fn snapshot(&self, missed: &ResumePosition) -> Result<Value, ErrorShape> {
         if self.last.session_key != missed.key.as_str() {
             return Err(ErrorShape::invalid("runId does not match sessionKey"));
         }

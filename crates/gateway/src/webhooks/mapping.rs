@@ -1,16 +1,16 @@
 //! Mappings: which requests to custom paths they match, and the action they produce. Pure.
 
-use homard_agent::schedule::job::Wake;
+use homard_agent::schedule::job::WakeMode;
 use serde_json::{Map, Value};
 
 use super::{
-    errand::{Errand, Sender},
-    refusal::Refusal,
-    template::{Scene, Template},
+    action::{FieldOrigin, WebhookAction},
+    rejection::WebhookRejection,
+    template::{Template, TemplateValues},
 };
 
 /// Session key parts that denote a kind of session.
-const KINDS: [&str; 7] = ["agent", "group", "channel", "direct", "dm", "thread", "topic"];
+const RESERVED_PARTS: [&str; 7] = ["agent", "group", "channel", "direct", "dm", "thread", "topic"];
 
 /// A mapping from webhook requests to an action.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,9 +22,9 @@ pub struct Mapping {
     /// Required value of the member `source` in the body; any value if not set.
     pub source: Option<String>,
     /// Action to perform.
-    pub action: Action,
+    pub action: MappingAction,
     /// When the main session is informed.
-    pub wake: Wake,
+    pub wake: WakeMode,
     /// Display name.
     pub name: Option<Template>,
     /// Agent that performs the action.
@@ -57,7 +57,7 @@ pub struct Mapping {
 
 /// Action of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Action {
+pub enum MappingAction {
     /// Starts an agent run.
     #[default]
     Agent,
@@ -65,7 +65,7 @@ pub enum Action {
     Wake,
 }
 
-impl Action {
+impl MappingAction {
     fn name(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -102,20 +102,20 @@ impl Mapping {
     }
 
     /// True if it matches a path.
-    pub(super) fn is_at(&self, place: &str) -> bool {
+    pub(super) fn matches_path(&self, place: &str) -> bool {
         self.path.as_deref().is_none_or(|path| path.trim().trim_matches('/') == place)
     }
 
     /// True if it matches a body.
-    pub(super) fn is_from(&self, payload: &Value) -> bool {
+    pub(super) fn matches_source(&self, payload: &Value) -> bool {
         self.source.as_deref().is_none_or(|source| payload["source"].as_str() == Some(source))
     }
 
     /// Fills the templates: returns an object in the format of `/agent` and `/wake`.
-    pub(super) fn fill(&self, scene: Scene<'_>) -> Map<String, Value> {
+    pub(super) fn fill(&self, scene: TemplateValues<'_>) -> Map<String, Value> {
         let filled = |template: &Option<Template>| template.as_ref().map(|template| template.fill(scene));
-        let key = self.session_key.as_ref().map(|template| template.fill_with(scene, |value| one_part(&value)));
-        let wake = if self.wake == Wake::NextHeartbeat { "next-heartbeat" } else { "now" };
+        let key = self.session_key.as_ref().map(|template| template.fill_with(scene, |value| escape_key_part(&value)));
+        let wake = if self.wake == WakeMode::NextHeartbeat { "next-heartbeat" } else { "now" };
         let fields: [(&str, Value); 14] = [
             ("action", self.action.name().into()),
             ("wakeMode", wake.into()),
@@ -138,19 +138,19 @@ impl Mapping {
     }
 
     /// Parses the filled object to an action.
-    pub(super) fn errand(&self, wanted: &Map<String, Value>) -> Result<Errand, Refusal> {
+    pub(super) fn parse_action(&self, wanted: &Map<String, Value>) -> Result<WebhookAction, WebhookRejection> {
         // Transforms may call it `kind`, as OpenClaw's do.
         let action = wanted.get("kind").or_else(|| wanted.get("action")).and_then(Value::as_str);
         let mut errand = match action {
-            Some("wake") => Errand::wake(wanted, Sender::Owner)?,
-            Some("agent") => Errand::agent(wanted, Sender::Owner)?,
-            _ => return Err(Refusal::invalid("action must be wake or agent")),
+            Some("wake") => WebhookAction::wake(wanted, FieldOrigin::Owner)?,
+            Some("agent") => WebhookAction::agent(wanted, FieldOrigin::Owner)?,
+            _ => return Err(WebhookRejection::invalid("action must be wake or agent")),
         };
         let place = self.id.as_deref().or(self.path.as_deref()).unwrap_or_default();
         let family = format!("mapping:{}", place.trim().trim_matches('/'));
         match &mut errand {
-            Errand::Wake(nudge) => nudge.family = family,
-            Errand::Agent(job) => job.family = family,
+            WebhookAction::Wake(nudge) => nudge.family = family,
+            WebhookAction::Agent(job) => job.family = family,
         }
         Ok(errand)
     }
@@ -158,8 +158,8 @@ impl Mapping {
 
 /// Escapes a value to one part of a session key, injectively, so that it cannot address another session: keys are
 /// divided by colons and case-insensitive.
-fn one_part(value: &str) -> String {
-    let is_kind = KINDS.contains(&value);
+fn escape_key_part(value: &str) -> String {
+    let is_kind = RESERVED_PARTS.contains(&value);
     let mut part = String::with_capacity(value.len());
     for (at, byte) in value.bytes().enumerate() {
         if matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.') && !(at == 0 && is_kind) {
@@ -181,27 +181,30 @@ mod tests {
 
     fn filled(mapping: &Mapping, payload: &Value) -> Map<String, Value> {
         let none = BTreeMap::new();
-        mapping.fill(Scene { payload, headers: &none, query: &none, path: "gmail", now: "" })
+        mapping.fill(TemplateValues { payload, headers: &none, query: &none, path: "gmail", now: "" })
     }
 
     #[test]
     fn a_mapping_is_meant_by_path_and_source() {
         let any = Mapping::default();
-        assert!(any.is_at("x") && any.is_from(&json!({})) && any.is_from(&json!([1])));
+        assert!(any.matches_path("x") && any.matches_source(&json!({})) && any.matches_source(&json!([1])));
         let some = Mapping { path: Some("/git/hub/".to_owned()), source: Some("ci".to_owned()), ..any };
-        assert_eq!(["git/hub", "git", "git/hub/x"].map(|place| some.is_at(place)), [true, false, false]);
+        assert_eq!(["git/hub", "git", "git/hub/x"].map(|place| some.matches_path(place)), [true, false, false]);
         let sources = [json!({"source": "ci"}), json!({"source": "CI"}), json!({}), json!("ci")];
-        assert_eq!(sources.map(|payload| some.is_from(&payload)), [true, false, false, false]);
+        assert_eq!(sources.map(|payload| some.matches_source(&payload)), [true, false, false, false]);
     }
 
     #[test]
     fn mail_is_dealt_with_once_and_in_a_session_of_its_own() {
         let mail = json!({"messages": [{"id": "19a", "from": "ann", "subject": "Hi", "snippet": "s", "body": "b"}]});
-        let Errand::Agent(job) = Mapping::gmail().errand(&filled(&Mapping::gmail(), &mail)).unwrap() else { panic!() };
+        let WebhookAction::Agent(job) = Mapping::gmail().parse_action(&filled(&Mapping::gmail(), &mail)).unwrap()
+        else {
+            panic!()
+        };
         assert_eq!(job.message, "Mail from ann\nSubject: Hi\n\ns\nb");
-        assert_eq!(job.session, Some((Sender::Owner, "hook:gmail:19a".to_owned())));
+        assert_eq!(job.session, Some((FieldOrigin::Owner, "hook:gmail:19a".to_owned())));
         assert_eq!((job.name.as_str(), job.family.as_str()), ("Gmail", "mapping:gmail"));
-        assert_eq!(job.key, Some(super::super::once::Key::Event("19a".to_owned())));
+        assert_eq!(job.key, Some(super::super::dedupe_key::IdempotencyKey::Event("19a".to_owned())));
         assert!(!job.is_trusted);
     }
 

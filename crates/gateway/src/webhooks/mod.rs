@@ -6,11 +6,11 @@
 //! session is informed of (`pending`). Repeated requests are recognised by their idempotency key (`once`), also after a
 //! restart: the run id is derived from the key, and run ids are claimed on disk.
 
-mod errand;
+mod action;
+mod dedupe_key;
 mod mapping;
-mod once;
 mod pending;
-mod refusal;
+mod rejection;
 mod request;
 mod run;
 mod template;
@@ -37,22 +37,22 @@ use tokio::{
 };
 
 use self::{
-    errand::{Errand, Sender},
-    once::Once,
-    refusal::Refusal,
-    request::Said,
+    action::{FieldOrigin, WebhookAction},
+    dedupe_key::DedupeKey,
+    rejection::WebhookRejection,
+    request::WebhookRequest,
 };
 use crate::{
-    auth::{Bouncer, Secret},
-    connection::Visitor,
-    server::Server,
+    auth::{AuthLimiter, Secret},
+    connection::AdmittedPeer,
+    server::ServerState,
 };
-pub use mapping::{Action, Mapping, Transform};
-pub(crate) use run::take_up;
+pub use mapping::{Mapping, MappingAction, Transform};
+pub(crate) use run::resume_reports;
 pub use template::Template;
 
 /// Timeout of a transform.
-const TRANSFORM: Duration = Duration::from_secs(10);
+const TRANSFORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of webhooks. They require a token.
 #[derive(Clone)]
@@ -87,10 +87,10 @@ pub trait Transformer: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
     /// The token is missing.
-    #[error("hooks.token is missing; webhooks are answered only with a token of their own")]
+    #[error("hooks.token is missing; webhooks require a token of their own")]
     NoToken,
     /// The path would hide the gateway's other routes.
-    #[error("hooks.path must be a path of its own, such as /hooks, and not {0:?}")]
+    #[error("hooks.path must be a dedicated path, such as /hooks, not {0:?}")]
     Path(String),
 }
 
@@ -133,41 +133,45 @@ impl fmt::Debug for Webhooks {
 
 /// Running webhooks.
 #[derive(Debug)]
-pub(crate) struct Hooks {
+pub(crate) struct WebhookServer {
     settings: Webhooks,
     /// Separate from the gateway's own limiter, so that guesses here cannot lock the owner out there.
-    bouncer: Bouncer,
+    auth: AuthLimiter,
     /// Held while webhook data in a main session's record is changed.
-    notes: Mutex<()>,
+    record_lock: Mutex<()>,
 }
 
-impl Hooks {
+impl WebhookServer {
     pub(crate) fn new(settings: Webhooks, audit: Audit) -> Self {
-        Self { bouncer: Bouncer::new(settings.token.clone()).noting(audit), settings, notes: Mutex::default() }
+        Self {
+            auth: AuthLimiter::new(settings.token.clone()).with_audit(audit),
+            settings,
+            record_lock: Mutex::default(),
+        }
     }
 
     /// Returns the part of a path below that of all webhooks, if it is one.
-    pub(crate) fn place(&self, path: &str) -> Option<String> {
+    pub(crate) fn route_path(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix(&self.settings.path)?;
         (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_matches('/').to_owned())
     }
 
     /// True if there is an action or a mapping for this path.
-    fn knows(&self, place: &str) -> bool {
+    fn has_route(&self, place: &str) -> bool {
         matches!(place, "wake" | "agent")
-            || (!place.is_empty() && self.settings.mappings.iter().any(|mapping| mapping.is_at(place)))
+            || (!place.is_empty() && self.settings.mappings.iter().any(|mapping| mapping.matches_path(place)))
     }
 }
 
 /// Handles a request to a path below that of all webhooks.
 pub(crate) async fn answer(
-    (server, hooks): (Arc<Server>, Arc<Hooks>),
-    visitor: &Visitor,
+    (server, hooks): (Arc<ServerState>, Arc<WebhookServer>),
+    visitor: &AdmittedPeer,
     place: String,
     (parts, body): (Parts, Body),
 ) -> Response {
-    if let Err(refusal) = hooks.admit(visitor, &parts, &place) {
-        request::forget(body).await;
+    if let Err(refusal) = hooks.authorise(visitor, &parts, &place) {
+        request::discard(body).await;
         return refusal.into_response();
     }
     let said = match request::read(&parts, body, (place, hooks.settings.max_body)).await {
@@ -177,57 +181,60 @@ pub(crate) async fn answer(
     let waiting = server.connections.token();
     // In a task of its own, so that a disconnecting sender does not interrupt it.
     let doing = task::spawn("webhook", async move {
-        let done = hooks.obey(&server, said).await;
+        let done = hooks.perform(&server, said).await;
         drop(waiting);
         done
     });
     match doing.await {
         Ok(done) => done.unwrap_or_else(IntoResponse::into_response),
-        Err(_) => {
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the webhook failed because of a bug").into_response()
-        }
+        Err(_) => WebhookRejection::new(StatusCode::INTERNAL_SERVER_ERROR, "the webhook failed with an internal error")
+            .into_response(),
     }
 }
 
-impl Hooks {
+impl WebhookServer {
     /// Checks the token and the path, and marks the connection as authenticated.
-    fn admit(&self, visitor: &Visitor, parts: &Parts, place: &str) -> Result<(), Refusal> {
+    fn authorise(&self, visitor: &AdmittedPeer, parts: &Parts, place: &str) -> Result<(), WebhookRejection> {
         if request::query(&parts.uri).contains_key("token") {
-            return Err(Refusal::invalid(
-                "a token in the address ends up in logs; send it as the header \"Authorization: Bearer …\" or \
+            return Err(WebhookRejection::invalid(
+                "tokens in the URL end up in logs; send the token in the header \"Authorization: Bearer …\" or \
                  \"x-openclaw-token\"",
             ));
         }
-        let (auth, address) = (request::shown(&parts.headers), visitor.address());
-        self.bouncer.check(&auth, address, Instant::now()).inspect_err(|_| {
-            tracing::warn!(%address, "a webhook was refused");
+        let (auth, address) = (request::request_token(&parts.headers), visitor.address());
+        self.auth.check(&auth, address, Instant::now()).inspect_err(|_| {
+            tracing::warn!(%address, "rejected a webhook request");
         })?;
-        visitor.welcome();
+        visitor.mark_authenticated();
         if parts.method != Method::POST {
-            return Err(Refusal::wrong_verb());
+            return Err(WebhookRejection::method_not_allowed());
         }
-        if self.knows(place) { Ok(()) } else { Err(Refusal::not_found()) }
+        if self.has_route(place) { Ok(()) } else { Err(WebhookRejection::not_found()) }
     }
 
     /// Performs the requested action.
-    async fn obey(self: &Arc<Self>, server: &Arc<Server>, said: Said) -> Result<Response, Refusal> {
+    async fn perform(
+        self: &Arc<Self>,
+        server: &Arc<ServerState>,
+        said: WebhookRequest,
+    ) -> Result<Response, WebhookRejection> {
         let now = homard_agent::ambient::iso(server.hub.ambient().now_ms());
-        let errand = match said.place.as_str() {
-            "wake" => Errand::wake(said.object()?, Sender::Request)?,
-            "agent" => Errand::agent(said.object()?, Sender::Request)?,
-            _ => match self.mapped(&said, &now).await? {
+        let errand = match said.path.as_str() {
+            "wake" => WebhookAction::wake(said.object()?, FieldOrigin::Request)?,
+            "agent" => WebhookAction::agent(said.object()?, FieldOrigin::Request)?,
+            _ => match self.apply_mapping(&said, &now).await? {
                 Some(errand) => errand,
                 None => return Ok(StatusCode::NO_CONTENT.into_response()),
             },
         };
         match errand {
-            Errand::Wake(nudge) => {
-                let once = Once::of((nudge.family.as_str(), nudge.key.as_ref()), &said)?;
-                let mode = wake::tell(server, self, &nudge, once.as_ref()).await?;
+            WebhookAction::Wake(nudge) => {
+                let once = DedupeKey::of((nudge.family.as_str(), nudge.key.as_ref()), &said)?;
+                let mode = wake::send(server, self, &nudge, once.as_ref()).await?;
                 Ok(reply(StatusCode::OK, &json!({"ok": true, "mode": mode})))
             }
-            Errand::Agent(job) => {
-                let once = Once::of((job.family.as_str(), job.key.as_ref()), &said)?;
+            WebhookAction::Agent(job) => {
+                let once = DedupeKey::of((job.family.as_str(), job.key.as_ref()), &said)?;
                 let run = run::start((server, self), *job, once).await?;
                 Ok(reply(StatusCode::ACCEPTED, &json!({"ok": true, "runId": run})))
             }
@@ -235,40 +242,43 @@ impl Hooks {
     }
 
     /// Applies the first matching mapping; `None` if its transform returned `null`.
-    async fn mapped(&self, said: &Said, now: &str) -> Result<Option<Errand>, Refusal> {
-        let fits = |mapping: &&Mapping| mapping.is_at(&said.place) && mapping.is_from(&said.payload);
-        let mapping = self.settings.mappings.iter().find(fits).ok_or_else(Refusal::not_found)?;
-        let mut wanted = mapping.fill(said.scene(now));
+    async fn apply_mapping(&self, said: &WebhookRequest, now: &str) -> Result<Option<WebhookAction>, WebhookRejection> {
+        let fits = |mapping: &&Mapping| mapping.matches_path(&said.path) && mapping.matches_source(&said.payload);
+        let mapping = self.settings.mappings.iter().find(fits).ok_or_else(WebhookRejection::not_found)?;
+        let mut wanted = mapping.fill(said.template_values(now));
         if let Some(transform) = &mapping.transform {
-            match self.transformed(transform, said.told()).await? {
+            match self.run_transform(transform, said.transform_input()).await? {
                 Value::Null => return Ok(None),
                 Value::Object(changes) => wanted.extend(changes.into_iter().filter(|(_, value)| !value.is_null())),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                    return Err(failed(transform, "must give an object or null"));
+                    return Err(failed(transform, "must return an object or null"));
                 }
             }
         }
-        mapping.errand(&wanted).map(Some)
+        mapping.parse_action(&wanted).map(Some)
     }
 
-    async fn transformed(&self, transform: &Transform, request: Value) -> Result<Value, Refusal> {
+    async fn run_transform(&self, transform: &Transform, request: Value) -> Result<Value, WebhookRejection> {
         // The transform may be a filter, so the request must not pass without it.
         let Some(transformer) = &self.settings.transformer else {
-            return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "this mapping has a transform, which needs Node"));
+            return Err(WebhookRejection::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "this mapping has a transform, which requires Node",
+            ));
         };
-        match timeout(TRANSFORM, transformer.transform(transform, request)).await {
+        match timeout(TRANSFORM_TIMEOUT, transformer.transform(transform, request)).await {
             Ok(Ok(changes)) => Ok(changes),
             Ok(Err(why)) => {
-                tracing::warn!(module = transform.module, why, "a transform failed");
+                tracing::warn!(module = transform.module, why, "webhook transform failed");
                 Err(failed(transform, "failed; see the gateway's log"))
             }
-            Err(_) => Err(failed(transform, &format!("took longer than {} seconds", TRANSFORM.as_secs()))),
+            Err(_) => Err(failed(transform, &format!("took longer than {} seconds", TRANSFORM_TIMEOUT.as_secs()))),
         }
     }
 }
 
-fn failed(transform: &Transform, why: &str) -> Refusal {
-    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the transform {} {why}", transform.module))
+fn failed(transform: &Transform, why: &str) -> WebhookRejection {
+    WebhookRejection::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the transform {} {why}", transform.module))
 }
 
 /// Builds a JSON response.
@@ -310,7 +320,7 @@ mod tests {
         }
         let hooks = Webhooks::new("hunter2", "in/hooks/").unwrap();
         assert_eq!((hooks.path.as_str(), hooks.max_body), ("/in/hooks", 262_144));
-        assert!(!format!("{hooks:?} {:?}", Hooks::new(hooks.clone(), Audit::default())).contains("hunter2"));
+        assert!(!format!("{hooks:?} {:?}", WebhookServer::new(hooks.clone(), Audit::default())).contains("hunter2"));
     }
 
     struct Stuck;
@@ -327,14 +337,15 @@ mod tests {
         let mut settings = Webhooks::new("t", "/hooks").unwrap();
         settings.transformer = Some(Arc::new(Stuck));
         let transform = Transform { module: "x.mjs".to_owned(), export: None };
-        let refusal = Hooks::new(settings, Audit::default()).transformed(&transform, json!({})).await.unwrap_err();
+        let refusal =
+            WebhookServer::new(settings, Audit::default()).run_transform(&transform, json!({})).await.unwrap_err();
         assert_eq!(refusal, failed(&transform, "took longer than 10 seconds"));
     }
 
     #[test]
     fn a_place_is_what_follows_the_path() {
-        let hooks = Hooks::new(Webhooks::new("t", "/hooks").unwrap(), Audit::default());
-        let place = |path: &str| hooks.place(path);
+        let hooks = WebhookServer::new(Webhooks::new("t", "/hooks").unwrap(), Audit::default());
+        let place = |path: &str| hooks.route_path(path);
         assert_eq!(place("/hooks/wake").as_deref(), Some("wake"));
         assert_eq!(place("/hooks/a/b/").as_deref(), Some("a/b"));
         assert_eq!(place("/hooks").as_deref(), Some(""));

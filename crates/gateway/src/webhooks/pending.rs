@@ -5,40 +5,40 @@
 
 use std::sync::Arc;
 
-use homard_agent::{Patch, schedule::job::Wake};
+use homard_agent::{Patch, schedule::job::WakeMode};
 use homard_proto::{Extra, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Hooks, refusal::Refusal, run};
-use crate::server::Server;
+use super::{WebhookServer, rejection::WebhookRejection, run};
+use crate::server::ServerState;
 
 /// Member of a main session's record that contains them.
-const RUNS: &str = "webhookRuns";
+const RECORD_KEY: &str = "webhookRuns";
 /// Maximum number recorded; further runs are reported only if the process lives long enough.
-const MOST: usize = 200;
+const MAX_PENDING: usize = 200;
 
 /// What the report of a finished run needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Mark {
+pub(super) struct PendingReport {
     /// Display name of the webhook.
     pub(super) name: String,
     /// When the main session is informed.
     #[serde(default)]
-    pub(super) wake_mode: Wake,
+    pub(super) wake_mode: WakeMode,
 }
 
 /// Records a run for a main session.
-pub(super) async fn note(
-    (server, hooks): (&Arc<Server>, &Hooks),
+pub(super) async fn record(
+    (server, hooks): (&Arc<ServerState>, &WebhookServer),
     main: &SessionKey,
     run: &RunId,
-    mark: &Mark,
-) -> Result<(), Refusal> {
-    let mark = serde_json::to_value(mark).map_err(|error| Refusal::invalid(error.to_string()))?;
+    mark: &PendingReport,
+) -> Result<(), WebhookRejection> {
+    let mark = serde_json::to_value(mark).map_err(|error| WebhookRejection::invalid(error.to_string()))?;
     change((server, hooks), main, |runs| {
-        let has_room = runs.len() < MOST || runs.contains_key(run.as_str());
+        let has_room = runs.len() < MAX_PENDING || runs.contains_key(run.as_str());
         if has_room {
             runs.insert(run.to_string(), mark);
         }
@@ -48,43 +48,43 @@ pub(super) async fn note(
 }
 
 /// Removes a run.
-pub(super) async fn forget((server, hooks): (&Arc<Server>, &Hooks), main: &SessionKey, run: &RunId) {
+pub(super) async fn remove((server, hooks): (&Arc<ServerState>, &WebhookServer), main: &SessionKey, run: &RunId) {
     let forgotten = change((server, hooks), main, |runs| runs.shift_remove(run.as_str()).is_some()).await;
     if let Err(why) = forgotten {
-        tracing::warn!(%run, ?why, "it could not be noted that the main session heard of a webhook");
+        tracing::warn!(%run, ?why, "failed to record that a webhook run was reported to the main session");
     }
 }
 
 /// Changes the recorded runs; writes only if something changed.
 async fn change(
-    (server, hooks): (&Arc<Server>, &Hooks),
+    (server, hooks): (&Arc<ServerState>, &WebhookServer),
     main: &SessionKey,
     change: impl FnOnce(&mut Map<String, Value>) -> bool,
-) -> Result<(), Refusal> {
-    let _turn = hooks.notes.lock().await;
+) -> Result<(), WebhookRejection> {
+    let _turn = hooks.record_lock.lock().await;
     let record = run::record(server, main).await?;
-    let noted = record.as_ref().and_then(|record| record.extra.get(RUNS)?.as_object());
+    let noted = record.as_ref().and_then(|record| record.extra.get(RECORD_KEY)?.as_object());
     let mut runs = noted.cloned().unwrap_or_default();
     if change(&mut runs) {
         let runs = if runs.is_empty() { Value::Null } else { runs.into() };
-        let changes = Extra::from_iter([(RUNS.to_owned(), runs)]);
+        let changes = Extra::from_iter([(RECORD_KEY.to_owned(), runs)]);
         server.hub.patch(main, Patch { expected: None, changes }).await?;
     }
     Ok(())
 }
 
 /// Returns all recorded runs with their main sessions.
-pub(super) async fn all(server: &Server) -> Vec<(SessionKey, RunId, Mark)> {
+pub(super) async fn all(server: &ServerState) -> Vec<(SessionKey, RunId, PendingReport)> {
     let sessions = match server.hub.unsorted_sessions().await {
         Ok(sessions) => sessions,
         Err(error) => {
-            tracing::warn!(%error, "it is not known of which webhooks main sessions are yet to hear");
+            tracing::warn!(%error, "failed to read the sessions; pending webhook reports are not resumed");
             return Vec::new();
         }
     };
     let mut found = Vec::new();
     for (key, record) in sessions.iter().filter(|(key, _)| key.is_main()) {
-        for (run, mark) in record.extra.get(RUNS).and_then(Value::as_object).into_iter().flatten() {
+        for (run, mark) in record.extra.get(RECORD_KEY).and_then(Value::as_object).into_iter().flatten() {
             if let (Ok(run), Ok(mark)) = (RunId::parse(run), serde_json::from_value(mark.clone())) {
                 found.push((key.clone(), run, mark));
             }

@@ -18,22 +18,22 @@ use homard_proto::{
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::{refusal::Refusal, template::Scene};
+use super::{rejection::WebhookRejection, template::TemplateValues};
 
 /// Header that may contain the token instead of `Authorization`.
-const TOKEN: &str = "x-openclaw-token";
+const TOKEN_HEADER: &str = "x-openclaw-token";
 /// Time a body has to arrive.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time to read and discard a rejected body.
-const GRACE: Duration = Duration::from_secs(1);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a rejected body that are read.
-const SPARE: usize = 8 * 1024 * 1024;
+const MAX_DISCARD_BYTES: usize = 8 * 1024 * 1024;
 
 /// A parsed request.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct WebhookRequest {
     /// Path below that of all webhooks.
-    pub(super) place: String,
+    pub(super) path: String,
     pub(super) payload: Value,
     /// Headers by lower-case name, without those that contain secrets.
     pub(super) headers: BTreeMap<String, String>,
@@ -41,50 +41,55 @@ pub(super) struct Said {
     url: String,
 }
 
-impl Said {
+impl WebhookRequest {
     /// Returns the body if it is an object.
-    pub(super) fn object(&self) -> Result<&Map<String, Value>, Refusal> {
-        self.payload.as_object().ok_or_else(|| Refusal::invalid("the body must be a JSON object"))
+    pub(super) fn object(&self) -> Result<&Map<String, Value>, WebhookRejection> {
+        self.payload.as_object().ok_or_else(|| WebhookRejection::invalid("the body must be a JSON object"))
     }
 
     /// Returns the values available to templates.
-    pub(super) fn scene<'a>(&'a self, now: &'a str) -> Scene<'a> {
-        Scene { payload: &self.payload, headers: &self.headers, query: &self.query, path: &self.place, now }
+    pub(super) fn template_values<'a>(&'a self, now: &'a str) -> TemplateValues<'a> {
+        TemplateValues { payload: &self.payload, headers: &self.headers, query: &self.query, path: &self.path, now }
     }
 
     /// Returns the input of a transform.
-    pub(super) fn told(&self) -> Value {
-        json!({"payload": self.payload, "headers": self.headers, "url": self.url, "path": self.place})
+    pub(super) fn transform_input(&self) -> Value {
+        json!({"payload": self.payload, "headers": self.headers, "url": self.url, "path": self.path})
     }
 }
 
 /// Returns the token of a request.
-pub(super) fn shown(headers: &HeaderMap) -> Auth {
+pub(super) fn request_token(headers: &HeaderMap) -> Auth {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.trim().split_once(' '));
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
-    let token = bearer.or_else(|| headers.get(TOKEN)?.to_str().ok());
+    let token = bearer.or_else(|| headers.get(TOKEN_HEADER)?.to_str().ok());
     let token = token.map(str::trim).filter(|token| !token.is_empty()).map(str::to_owned);
     Auth { token, ..Auth::default() }
 }
 
 /// Reads the body of an authenticated request, up to `limit` bytes.
-pub(super) async fn read(parts: &Parts, body: Body, (place, limit): (String, usize)) -> Result<Said, Refusal> {
-    let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large");
+pub(super) async fn read(
+    parts: &Parts,
+    body: Body,
+    (place, limit): (String, usize),
+) -> Result<WebhookRequest, WebhookRejection> {
+    let too_large = || WebhookRejection::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large");
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
-        forget(body).await;
+        discard(body).await;
         return Err(too_large());
     }
-    let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to come");
-    let bytes = timeout(PATIENCE, take(body, limit)).await.map_err(|_elapsed| late())??.ok_or_else(too_large)?;
+    let late = || WebhookRejection::new(StatusCode::REQUEST_TIMEOUT, "timed out while reading the body");
+    let bytes =
+        timeout(BODY_TIMEOUT, read_limited(body, limit)).await.map_err(|_elapsed| late())??.ok_or_else(too_large)?;
     if nests_too_deep(&bytes) {
-        return Err(Refusal::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
+        return Err(WebhookRejection::invalid(format!("the body nests deeper than {MAX_DEPTH} levels")));
     }
     let is_blank = bytes.iter().all(u8::is_ascii_whitespace);
     let payload = if is_blank { Ok(json!({})) } else { serde_json::from_slice(&bytes) };
-    Ok(Said {
-        place,
-        payload: payload.map_err(|error| Refusal::invalid(format!("the body is not JSON: {error}")))?,
+    Ok(WebhookRequest {
+        path: place,
+        payload: payload.map_err(|error| WebhookRejection::invalid(format!("the body is not JSON: {error}")))?,
         headers: headers(&parts.headers),
         query: query(&parts.uri),
         url: parts.uri.to_string(),
@@ -92,18 +97,18 @@ pub(super) async fn read(parts: &Parts, body: Body, (place, limit): (String, usi
 }
 
 /// Reads and discards a rejected body: closing a connection with unread bytes would discard the response.
-pub(super) async fn forget(body: Body) {
-    timeout(GRACE, take(body, 0)).await.ok();
+pub(super) async fn discard(body: Body) {
+    timeout(DISCARD_TIMEOUT, read_limited(body, 0)).await.ok();
 }
 
 /// Reads a body of at most `limit` bytes. Part of the rest of a larger one is read and discarded.
-async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
+async fn read_limited(body: Body, limit: usize) -> Result<Option<Vec<u8>>, WebhookRejection> {
     let (mut bytes, mut count) = (Vec::new(), 0);
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+        let chunk = chunk.map_err(|error| WebhookRejection::invalid(format!("failed to read the body: {error}")))?;
         count += chunk.len();
-        if count > limit.saturating_add(SPARE) {
+        if count > limit.saturating_add(MAX_DISCARD_BYTES) {
             break;
         }
         if count <= limit {
@@ -117,7 +122,7 @@ async fn take(body: Body, limit: usize) -> Result<Option<Vec<u8>>, Refusal> {
 fn headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in headers {
-        let is_secret = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name) || name == TOKEN;
+        let is_secret = [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name) || name == TOKEN_HEADER;
         let Some(value) = value.to_str().ok().filter(|_| !is_secret) else { continue };
         known
             .entry(name.as_str().to_owned())
@@ -168,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_token_is_shown_in_either_header() {
-        let token = |pairs: &[(&'static str, &'static str)]| shown(&given(pairs)).token;
+        let token = |pairs: &[(&'static str, &'static str)]| request_token(&given(pairs)).token;
         assert_eq!(token(&[("authorization", "bEaReR  t ")]).as_deref(), Some("t"));
         assert_eq!(token(&[("x-openclaw-token", " t ")]).as_deref(), Some("t"));
         assert_eq!(token(&[("authorization", "Basic eDp5"), ("x-openclaw-token", "t")]).as_deref(), Some("t"));

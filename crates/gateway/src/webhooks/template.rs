@@ -7,24 +7,24 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 /// Maximum size of a filled text in bytes: that of the largest usual request. One value may fill many placeholders.
-pub(super) const LONGEST: usize = 262_144;
+pub(super) const MAX_BYTES: usize = 262_144;
 /// Marks truncated text.
-const CUT: &str = "\n…(cut)";
+const TRUNCATION_MARK: &str = "\n…(cut)";
 
 /// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Template(Vec<Part>);
+pub struct Template(Vec<TemplatePart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Words(String),
+enum TemplatePart {
+    Text(String),
     /// Path to a value.
-    Gap(Vec<String>),
+    Placeholder(Vec<String>),
 }
 
 /// Values for placeholders.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct TemplateValues<'a> {
     pub(super) payload: &'a Value,
     /// Headers by lower-case name, without those that contain secrets.
     pub(super) headers: &'a BTreeMap<String, String>,
@@ -43,31 +43,31 @@ impl Template {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
             let Some((gap, tail)) = after.split_once("}}") else { break };
-            parts.push(Part::Words(before.to_owned()));
-            parts.push(Part::Gap(steps(gap)));
+            parts.push(TemplatePart::Text(before.to_owned()));
+            parts.push(TemplatePart::Placeholder(parse_path(gap)));
             rest = tail;
         }
-        parts.push(Part::Words(rest.to_owned()));
-        parts.retain(|part| *part != Part::Words(String::new()));
+        parts.push(TemplatePart::Text(rest.to_owned()));
+        parts.retain(|part| *part != TemplatePart::Text(String::new()));
         Self(parts)
     }
 
     /// Returns the text with its placeholders filled.
-    pub(super) fn fill(&self, scene: Scene<'_>) -> String {
+    pub(super) fn fill(&self, scene: TemplateValues<'_>) -> String {
         self.fill_with(scene, |value| value)
     }
 
     /// Like [`fill`](Self::fill), applying `change` to each value.
-    pub(super) fn fill_with(&self, scene: Scene<'_>, change: impl Fn(String) -> String) -> String {
+    pub(super) fn fill_with(&self, scene: TemplateValues<'_>, change: impl Fn(String) -> String) -> String {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                Part::Words(words) => text.push_str(words),
-                Part::Gap(steps) => text.push_str(&change(scene.find(steps))),
+                TemplatePart::Text(words) => text.push_str(words),
+                TemplatePart::Placeholder(steps) => text.push_str(&change(scene.find(steps))),
             }
-            if text.len() > LONGEST {
-                text.truncate(text.floor_char_boundary(LONGEST));
-                text.push_str(CUT);
+            if text.len() > MAX_BYTES {
+                text.truncate(text.floor_char_boundary(MAX_BYTES));
+                text.push_str(TRUNCATION_MARK);
                 break;
             }
         }
@@ -76,12 +76,12 @@ impl Template {
 }
 
 /// Parses the path `a.b[0].c` to names and indices.
-fn steps(gap: &str) -> Vec<String> {
+fn parse_path(gap: &str) -> Vec<String> {
     let names = gap.split(['.', '[', ']']).map(|name| name.trim().trim_matches(['"', '\'']));
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-impl Scene<'_> {
+impl TemplateValues<'_> {
     /// Returns the value of a placeholder; empty if it does not exist.
     fn find(&self, steps: &[String]) -> String {
         let names: Vec<&str> = steps.iter().map(String::as_str).collect();
@@ -91,7 +91,7 @@ impl Scene<'_> {
             ["now"] => self.now.to_owned(),
             ["headers", name] => self.headers.get(&name.to_lowercase()).cloned().unwrap_or_default(),
             ["query", name] => self.query.get(*name).cloned().unwrap_or_default(),
-            ["payload", names @ ..] | names => said(value(self.payload, names)),
+            ["payload", names @ ..] | names => value_text(value(self.payload, names)),
         }
     }
 }
@@ -110,7 +110,7 @@ fn value<'a>(payload: &'a Value, names: &[&str]) -> &'a Value {
     found
 }
 
-fn said(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -128,7 +128,8 @@ mod tests {
     fn filled(template: &str, payload: &Value) -> String {
         let headers = BTreeMap::from([("x-event".to_owned(), "push".to_owned())]);
         let query = BTreeMap::from([("Who".to_owned(), "me {{path}}".to_owned())]);
-        let scene = Scene { payload, headers: &headers, query: &query, path: "git/hub", now: "2026-11-15T00:00:00Z" };
+        let scene =
+            TemplateValues { payload, headers: &headers, query: &query, path: "git/hub", now: "2026-11-15T00:00:00Z" };
         Template::parse(template).fill(scene)
     }
 
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn a_text_that_becomes_too_long_is_cut() {
         let text = filled(&"{{a}}".repeat(1000), &json!({"a": "é".repeat(1000)}));
-        assert_eq!(text.len(), LONGEST + CUT.len());
+        assert_eq!(text.len(), MAX_BYTES + TRUNCATION_MARK.len());
         assert!(text.ends_with("é\n…(cut)"));
     }
 

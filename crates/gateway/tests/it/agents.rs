@@ -1,17 +1,17 @@
 //! Agents as listed for clients of both protocol versions.
 
-use homard_agent::{Agents, Profile, Rules, profile::Identity};
+use homard_agent::{Agents, HubRules, Profile, profile::AgentIdentity};
 use homard_proto::AgentId;
 use serde_json::json;
 
-use crate::support::{World, says};
+use crate::support::{TestGateway, says};
 
 /// The main agent and two named ones.
-fn agents(world: &World) -> Agents {
+fn agents(world: &TestGateway) -> Agents {
     let main = world.hub.agents().get(&AgentId::main()).unwrap().clone();
     let other = |id: &str| Profile { id: AgentId::normalize(id), ..(*main).clone() };
     let text = |text: &str| Some(text.to_owned());
-    let identity = Identity { name: text("Clawd"), emoji: text("🦞"), theme: text(" "), avatar: None };
+    let identity = AgentIdentity { name: text("Clawd"), emoji: text("🦞"), theme: text(" "), avatar: None };
     let ops = Profile { name: text("Operations"), identity, ..other("ops") };
     let desk = Profile { name: text("Desk"), ..other("desk") };
     Agents::new((*main).clone(), [ops, desk])
@@ -19,7 +19,7 @@ fn agents(world: &World) -> Agents {
 
 #[tokio::test]
 async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut old = world.client(3, json!({})).await;
     assert_eq!(
         old.ask("1", "agents.list", json!({})).await["payload"],
@@ -27,7 +27,7 @@ async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
     );
 
     // A configuration change is visible at once.
-    world.hub.set_up(agents(&world), Rules::default());
+    world.hub.reconfigure(agents(&world), HubRules::default());
     let identity = json!({"name": "Clawd", "emoji": "🦞"});
     assert_eq!(
         old.ask("2", "agents.list", json!(null)).await["payload"],
@@ -57,8 +57,8 @@ async fn agents_are_listed_default_first_and_newer_clients_hear_their_models() {
 
 #[tokio::test]
 async fn an_agent_presents_itself_by_name_by_session_or_as_the_default_one() {
-    let world = World::new(says(&["hi"])).await;
-    world.hub.set_up(agents(&world), Rules::default());
+    let world = TestGateway::new(says(&["hi"])).await;
+    world.hub.reconfigure(agents(&world), HubRules::default());
     for protocol in [3, 4] {
         let mut socket = world.client(protocol, json!({})).await;
         let nobody = |id: &str| json!({"agentId": id, "name": "Assistant", "avatar": "A"});

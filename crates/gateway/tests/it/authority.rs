@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    Rules,
-    command::queue::{Mode, Overrides},
-    hub::QueueRules,
+    HubRules,
+    command::queue::{QueueMode, QueueOverrides},
+    hub::QueueDefaults,
 };
 use homard_store::{MemoryStore, ToolClass};
 use serde_json::{Value, json};
@@ -13,20 +13,20 @@ use tokio::sync::Semaphore;
 
 use crate::{
     exchange::{is_end, until},
-    support::{Script, Socket, World, says, waits},
+    support::{Script, TestClient, TestGateway, says, waits},
 };
 
 const TOOLS: [(&str, ToolClass); 3] =
     [("cron", ToolClass::Effect), ("gateway", ToolClass::Effect), ("echo", ToolClass::Read)];
 
-async fn world(script: Script) -> World {
-    let all = Overrides { mode: Some(Mode::Steer), ..Overrides::default() };
-    let rules = Rules { queue: QueueRules { all, ..QueueRules::default() }, ..Rules::default() };
-    World::equipped(Arc::new(MemoryStore::default()), script, rules, &TOOLS, |gateway| gateway).await
+async fn world(script: Script) -> TestGateway {
+    let all = QueueOverrides { mode: Some(QueueMode::Steer), ..QueueOverrides::default() };
+    let rules = HubRules { queue: QueueDefaults { all, ..QueueDefaults::default() }, ..HubRules::default() };
+    TestGateway::equipped(Arc::new(MemoryStore::default()), script, rules, &TOOLS, |gateway| gateway).await
 }
 
 /// A connection with the write scope only.
-async fn writer(world: &World, protocol: u64) -> Socket {
+async fn writer(world: &TestGateway, protocol: u64) -> TestClient {
     world.client(protocol, json!({"scopes": ["operator.read", "operator.write"]})).await
 }
 
@@ -35,7 +35,7 @@ fn message(run: &str, text: &str) -> Value {
 }
 
 /// Names of the tools offered to the model, per request.
-fn offered(world: &World) -> Vec<Vec<String>> {
+fn offered(world: &TestGateway) -> Vec<Vec<String>> {
     let requests = world.requests.lock().unwrap();
     requests.iter().map(|request| request.tools.iter().map(|tool| tool.name.clone()).collect()).collect()
 }

@@ -4,19 +4,19 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use homard_agent::{
-    Rules,
-    command::queue::{Drop, Mode, Overrides},
-    hub::QueueRules,
+    HubRules,
+    command::queue::{DropPolicy, QueueMode, QueueOverrides},
+    hub::QueueDefaults,
 };
-use homard_model::Event;
+use homard_model::ModelEvent;
 use homard_proto::message::StopReason;
 use homard_store::MemoryStore;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    exchange::{is_end, lawful, lines, text, until},
-    support::{Script, Socket, World, done},
+    exchange::{check_invariants, is_end, lines, text, until},
+    support::{Script, TestClient, TestGateway, done},
 };
 
 fn message(run: &str) -> Value {
@@ -30,24 +30,24 @@ fn pauses(gate: &Arc<Semaphore>) -> Script {
         let gate = gate.clone();
         let rest = stream::once(async move {
             gate.acquire().await.unwrap().forget();
-            Event::Text(if answer == 0 { " more" } else { "two" }.to_owned())
+            ModelEvent::Text(if answer == 0 { " more" } else { "two" }.to_owned())
         });
-        let first = stream::iter((answer == 0).then(|| Event::Text("one".to_owned())));
+        let first = stream::iter((answer == 0).then(|| ModelEvent::Text("one".to_owned())));
         first.chain(rest).chain(stream::iter([done(StopReason::Stop)])).boxed()
     })
 }
 
-async fn ruled(script: Script, all: Overrides) -> World {
-    let queue = QueueRules { all, ..QueueRules::default() };
-    World::ruled(Arc::new(MemoryStore::default()), script, Rules { queue, ..Rules::default() }).await
+async fn ruled(script: Script, all: QueueOverrides) -> TestGateway {
+    let queue = QueueDefaults { all, ..QueueDefaults::default() };
+    TestGateway::ruled(Arc::new(MemoryStore::default()), script, HubRules { queue, ..HubRules::default() }).await
 }
 
-fn mode(mode: Mode) -> Overrides {
-    Overrides { mode: Some(mode), debounce: Some(Duration::ZERO), cap: Some(100), drop: None }
+fn mode(mode: QueueMode) -> QueueOverrides {
+    QueueOverrides { mode: Some(mode), debounce: Some(Duration::ZERO), cap: Some(100), drop: None }
 }
 
 /// Starts a run that waits at the gate.
-async fn begin(socket: &mut Socket) -> Vec<Value> {
+async fn begin(socket: &mut TestClient) -> Vec<Value> {
     socket.send("a", "chat.send", message("a")).await;
     until(socket, |frame| frame["event"] == "chat").await
 }
@@ -65,7 +65,7 @@ fn placed(run: &str, disposition: &str, position: Option<u64>) -> Value {
 async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(pauses(&gate)).await;
+        let world = TestGateway::new(pauses(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         let mut frames = begin(&mut socket).await;
         let sent = socket.ask("b", "chat.send", message("b")).await;
@@ -108,7 +108,7 @@ async fn a_message_to_a_busy_agent_is_steered_into_its_run() {
 async fn messages_to_a_busy_agent_are_collected_into_one_turn() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = ruled(pauses(&gate), mode(Mode::Collect)).await;
+        let world = ruled(pauses(&gate), mode(QueueMode::Collect)).await;
         let mut socket = world.client(protocol, json!({})).await;
         let mut frames = begin(&mut socket).await;
         for (run, place) in [("b", 1), ("c", 2)] {
@@ -133,7 +133,7 @@ async fn messages_to_a_busy_agent_are_collected_into_one_turn() {
                 "chat b 1 final because \"stop\"",
             ]
         );
-        assert_eq!(lawful(&frames).len(), 3);
+        assert_eq!(check_invariants(&frames).len(), 3);
         let again = socket.ask("d", "chat.send", message("b")).await;
         assert_eq!(again["payload"], json!({"runId": "b", "status": "ok"}));
     }
@@ -142,7 +142,7 @@ async fn messages_to_a_busy_agent_are_collected_into_one_turn() {
 #[tokio::test]
 async fn messages_that_wait_know_their_place_and_are_stopped_with_the_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = ruled(pauses(&gate), mode(Mode::Followup)).await;
+    let world = ruled(pauses(&gate), mode(QueueMode::Followup)).await;
     let mut socket = world.client(4, json!({})).await;
     let mut frames = begin(&mut socket).await;
     let sent = socket.ask("b", "chat.send", message("b")).await;
@@ -158,7 +158,7 @@ async fn messages_that_wait_know_their_place_and_are_stopped_with_the_run() {
     let ending = until(&mut socket, |frame| frame["id"] == "x").await;
     assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["b", "c", "a"]}));
     frames.extend(ending);
-    let ends = lawful(&frames);
+    let ends = check_invariants(&frames);
     let told: Vec<_> =
         ends.iter().map(|(run, end)| (run.as_str(), end["state"].as_str().unwrap(), text(end))).collect();
     assert_eq!(told, [("a", "aborted", Some("one")), ("b", "aborted", None), ("c", "aborted", None)]);
@@ -169,14 +169,15 @@ async fn messages_that_wait_know_their_place_and_are_stopped_with_the_run() {
 async fn a_message_for_which_there_is_no_room_is_refused() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let rules = Overrides { cap: Some(1), drop: Some(Drop::New), ..mode(Mode::Followup) };
+        let rules = QueueOverrides { cap: Some(1), drop: Some(DropPolicy::New), ..mode(QueueMode::Followup) };
         let world = ruled(pauses(&gate), rules).await;
         let mut socket = world.client(protocol, json!({})).await;
         let mut frames = begin(&mut socket).await;
         assert_eq!(socket.ask("b", "chat.send", message("b")).await["ok"], true);
         socket.send("c", "chat.send", message("c")).await;
         frames.extend(until(&mut socket, |frame| is_end(frame, "c")).await);
-        let why = "queue_full: too many messages waited in this session; send it under a new id when fewer do";
+        let why =
+            "queue_full: too many messages are queued in this session; send it again later with a new idempotency key";
         let refused = frames.iter().find(|frame| frame["id"] == "c").unwrap();
         assert_eq!(refused["error"], json!({"code": "UNAVAILABLE", "message": why}));
         assert_eq!(refused["payload"], json!({"runId": "c", "status": "error", "summary": why}));
@@ -184,7 +185,7 @@ async fn a_message_for_which_there_is_no_room_is_refused() {
         assert_eq!((&again["ok"], &again["error"]["code"]), (&json!(false), &json!("UNAVAILABLE")));
         gate.add_permits(2);
         frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
-        let states: Vec<_> = lawful(&frames).into_values().map(|end| end["state"].clone()).collect();
+        let states: Vec<_> = check_invariants(&frames).into_values().map(|end| end["state"].clone()).collect();
         assert_eq!(states, ["final", "final", "aborted"]);
     }
 }
@@ -192,7 +193,7 @@ async fn a_message_for_which_there_is_no_room_is_refused() {
 #[tokio::test]
 async fn a_newer_message_takes_the_place_of_what_is_at_work() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(pauses(&gate)).await;
+    let world = TestGateway::new(pauses(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     let mut frames = begin(&mut socket).await;
     let mut params = message("b");
@@ -203,7 +204,7 @@ async fn a_newer_message_takes_the_place_of_what_is_at_work() {
     frames.extend(until(&mut socket, |frame| is_end(frame, "b")).await);
     let sent = frames.iter().find(|frame| frame["id"] == "b").unwrap();
     assert_eq!(sent["payload"], placed("b", "interrupted", None));
-    let ends = lawful(&frames);
+    let ends = check_invariants(&frames);
     let end = |run: &str| (ends[run]["state"].clone(), ends[run]["stopReason"].clone());
     assert_eq!(end("a"), (json!("aborted"), json!("interrupted")));
     assert_eq!(end("b"), (json!("final"), json!("stop")));
@@ -211,7 +212,9 @@ async fn a_newer_message_takes_the_place_of_what_is_at_work() {
 
 #[tokio::test]
 async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
-    for (protocol, how) in [(3, Mode::Followup), (4, Mode::Followup), (3, Mode::Collect), (4, Mode::Collect)] {
+    for (protocol, how) in
+        [(3, QueueMode::Followup), (4, QueueMode::Followup), (3, QueueMode::Collect), (4, QueueMode::Collect)]
+    {
         let gate = Arc::new(Semaphore::new(0));
         let world = ruled(pauses(&gate), mode(how)).await;
         let mut socket = world.client(protocol, json!({})).await;
@@ -240,10 +243,10 @@ async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
             }
             frames.push(frame);
         }
-        let ends = lawful(&frames);
+        let ends = check_invariants(&frames);
         assert!(ends.values().all(|end| end["state"] == "final"));
         let answered = ends.values().filter(|end| text(end).is_some()).count();
-        assert_eq!(answered, if how == Mode::Followup { 51 } else { 2 });
+        assert_eq!(answered, if how == QueueMode::Followup { 51 } else { 2 });
         let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await;
         let messages = history["payload"]["messages"].as_array().unwrap();
         let said: String =
@@ -258,7 +261,7 @@ async fn fifty_messages_to_a_busy_agent_drain_and_none_is_lost() {
 
 #[tokio::test]
 async fn a_gateway_that_stops_says_so_to_those_who_wait() {
-    let world = ruled(pauses(&Arc::new(Semaphore::new(0))), mode(Mode::Followup)).await;
+    let world = ruled(pauses(&Arc::new(Semaphore::new(0))), mode(QueueMode::Followup)).await;
     let mut socket = world.client(4, json!({})).await;
     let mut frames = begin(&mut socket).await;
     socket.ask("b", "chat.send", message("b")).await;
@@ -278,9 +281,9 @@ async fn a_gateway_that_stops_says_so_to_those_who_wait() {
         }
         frames.push(frame);
     }
-    let why = "gateway_draining: the gateway is stopping; the run goes on when it is back";
+    let why = "gateway_draining: the gateway is stopping; the run continues after the restart";
     assert_eq!(waited, Some(json!({"runId": "b", "status": "error", "error": why})));
-    let ends = lawful(&frames);
+    let ends = check_invariants(&frames);
     assert!(ends.values().all(|end| end["state"] == "error" && end["errorMessage"] == why), "{ends:?}");
     let refused = socket.ask("c", "chat.send", message("c")).await;
     assert_eq!((&refused["error"]["code"], &refused["error"]["retryable"]), (&json!("UNAVAILABLE"), &json!(true)));

@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use homard_model::{Error as ModelError, ErrorKind, Event, stream::CallDelta};
+use homard_model::{Error as ModelError, ErrorKind, ModelEvent, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, SessionKey, message::StopReason, session::Record};
 use homard_store::{Fence, MemoryStore, Rec, Store};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    exchange::{is_end, lawful, lines, text, until},
-    support::{Script, Socket, World, done, says, waits},
+    exchange::{check_invariants, is_end, lines, text, until},
+    support::{Script, TestClient, TestGateway, done, says, waits},
 };
 
 /// Every delta repeats the whole text, so these exceed all buffers between gateway and client.
@@ -32,7 +32,7 @@ fn started(run: &str) -> Value {
 async fn older_clients_and_the_tui_hear_of_their_run_a_moment_after_the_answer() {
     let tui = json!({"id": "openclaw-tui", "mode": "ui", "version": "1", "platform": "linux"});
     for (protocol, change) in [(3, json!({})), (4, json!({"client": tui}))] {
-        let world = World::new(says(&["at once"])).await;
+        let world = TestGateway::new(says(&["at once"])).await;
         let mut socket = world.client(protocol, change).await;
         let asked = tokio::time::Instant::now();
         socket.send("r1", "chat.send", message("k", "hello")).await;
@@ -44,9 +44,9 @@ async fn older_clients_and_the_tui_hear_of_their_run_a_moment_after_the_answer()
 
 #[tokio::test]
 async fn a_message_below_a_conversation_that_is_gone_is_refused() {
-    let world = World::new(says(&["hello"])).await;
+    let world = TestGateway::new(says(&["hello"])).await;
     let mut socket = world.client(4, json!({})).await;
-    let seen = async |socket: &mut Socket| {
+    let seen = async |socket: &mut TestClient| {
         let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await["payload"].clone();
         (history["sessionId"].clone(), history["sessionInfo"]["activeLeafEntryId"].clone(), history["messages"].clone())
     };
@@ -83,7 +83,7 @@ async fn a_message_below_a_conversation_that_is_gone_is_refused() {
 async fn a_message_is_acknowledged_streamed_and_finished() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(waits(&gate)).await;
+        let world = TestGateway::new(waits(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         let mut other = world.client(protocol, json!({})).await;
         socket.send("r1", "chat.send", message("k", "hello")).await;
@@ -106,7 +106,7 @@ async fn a_message_is_acknowledged_streamed_and_finished() {
                 "chat k 4 final =\"hello world\" because \"stop\"",
             ]
         );
-        let last = lawful(&frames).remove("k").unwrap();
+        let last = check_invariants(&frames).remove("k").unwrap();
         let timestamp = &last["message"]["timestamp"];
         assert!(timestamp.is_u64());
         assert_eq!(
@@ -131,13 +131,13 @@ async fn a_message_is_acknowledged_streamed_and_finished() {
 #[tokio::test]
 async fn a_run_of_agent_ends_for_everybody_before_it_is_answered_again() {
     for protocol in [3, 4] {
-        let world = World::new(says(&["hi"])).await;
+        let world = TestGateway::new(says(&["hi"])).await;
         let mut socket = world.client(protocol, json!({})).await;
         let params = json!({"message": "x", "sessionKey": "main", "idempotencyKey": "k"});
         let accepted = socket.ask("a", "agent", params).await;
         assert_eq!(accepted["payload"]["disposition"], "started");
         let frames = until(&mut socket, |frame| frame["id"] == "a").await;
-        lawful(&frames);
+        check_invariants(&frames);
         assert_eq!(
             lines(&frames),
             [
@@ -156,15 +156,15 @@ async fn a_run_of_agent_ends_for_everybody_before_it_is_answered_again() {
 async fn what_was_said_before_a_tool_was_called_stays() {
     let script: Script = Arc::new(|answer| {
         if answer > 0 {
-            return stream::iter([Event::Text("Done.".to_owned()), done(StopReason::Stop)]).boxed();
+            return stream::iter([ModelEvent::Text("Done.".to_owned()), done(StopReason::Stop)]).boxed();
         }
         let (id, name) = (Some("call-1".to_owned()), Some("echo".to_owned()));
         let call = CallDelta { index: 0, id, name, arguments: "{}".to_owned() };
-        let said = Event::Text("Let me look.".to_owned());
-        stream::iter([said, Event::Call(call), done(StopReason::ToolUse)]).boxed()
+        let said = ModelEvent::Text("Let me look.".to_owned());
+        stream::iter([said, ModelEvent::Call(call), done(StopReason::ToolUse)]).boxed()
     });
     for protocol in [3, 4] {
-        let world = World::new(script.clone()).await;
+        let world = TestGateway::new(script.clone()).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k", "x")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
@@ -176,7 +176,7 @@ async fn what_was_said_before_a_tool_was_called_stays() {
             told,
             [("delta", "Let me look."), ("delta", "Let me look.\n\nDone."), ("final", "Let me look.\n\nDone."),]
         );
-        lawful(&frames);
+        check_invariants(&frames);
         // The client that starts a run receives its tool events, as with `agent`.
         let tools = frames.iter().filter(|frame| frame["payload"]["stream"] == "tool").count();
         assert_eq!(tools, if protocol == 4 { 3 } else { 0 });
@@ -187,14 +187,14 @@ async fn what_was_said_before_a_tool_was_called_stays() {
 async fn a_failed_model_ends_the_conversation_with_an_error() {
     let fails: Script = Arc::new(|_| {
         let error = ModelError::new(ErrorKind::Rejected, "400 no such model");
-        stream::iter([Event::Failed(error)]).boxed()
+        stream::iter([ModelEvent::Failed(error)]).boxed()
     });
     for protocol in [3, 4] {
-        let world = World::new(fails.clone()).await;
+        let world = TestGateway::new(fails.clone()).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k", "x")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
-        let last = lawful(&frames).remove("k").unwrap();
+        let last = check_invariants(&frames).remove("k").unwrap();
         assert_eq!((&last["state"], &last["seq"], last.get("message")), (&json!("error"), &json!(2), None));
         let why = last["errorMessage"].clone();
         assert!(why.as_str().unwrap().contains("no such model"), "{why}");
@@ -212,7 +212,7 @@ async fn a_failed_model_ends_the_conversation_with_an_error() {
 #[tokio::test]
 async fn a_stopped_run_is_told_before_the_stop_is_answered() {
     for protocol in [3, 4] {
-        let world = World::new(waits(&Arc::new(Semaphore::new(0)))).await;
+        let world = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
         let mut socket = world.client(protocol, json!({})).await;
         let abort = |key: &str| json!({"sessionKey": key, "runId": "k"});
         socket.send("r1", "chat.send", message("k", "x")).await;
@@ -233,7 +233,7 @@ async fn a_stopped_run_is_told_before_the_stop_is_answered() {
         );
         assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["k"]}));
         frames.extend(ending);
-        lawful(&frames);
+        check_invariants(&frames);
         let nothing = json!({"ok": true, "aborted": false, "runIds": []});
         assert_eq!(socket.ask("r4", "chat.abort", abort("main")).await["payload"], nothing);
         let again = socket.ask("r5", "chat.send", message("k", "x")).await;
@@ -256,20 +256,20 @@ async fn a_stopped_run_is_told_before_the_stop_is_answered() {
 
 #[tokio::test]
 async fn a_run_that_takes_too_long_says_so() {
-    let world = World::new(waits(&Arc::new(Semaphore::new(0)))).await;
+    let world = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
     let mut socket = world.client(4, json!({})).await;
     let mut params = message("k", "x");
     params["timeoutMs"] = 50.into();
     socket.send("r", "chat.send", params).await;
     let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
-    let last = lawful(&frames).remove("k").unwrap();
+    let last = check_invariants(&frames).remove("k").unwrap();
     assert_eq!((&last["state"], &last["stopReason"]), (&json!("aborted"), &json!("timeout")));
 }
 
 #[tokio::test]
 async fn words_that_stop_start_no_run() {
     for (protocol, word) in [(3, "/stop"), (3, "stop"), (4, " /STOP"), (4, "Esc")] {
-        let world = World::new(waits(&Arc::new(Semaphore::new(0)))).await;
+        let world = TestGateway::new(waits(&Arc::new(Semaphore::new(0)))).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r1", "chat.send", message("k", "x")).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
@@ -281,7 +281,7 @@ async fn words_that_stop_start_no_run() {
         );
         assert_eq!(ending.last().unwrap()["payload"], json!({"ok": true, "aborted": true, "runIds": ["k"]}));
         frames.extend(ending);
-        assert_eq!(lawful(&frames).into_keys().collect::<Vec<_>>(), ["k"]);
+        assert_eq!(check_invariants(&frames).into_keys().collect::<Vec<_>>(), ["k"]);
         let waited = socket.ask("r3", "agent.wait", json!({"runId": "s", "timeoutMs": 0})).await;
         assert_eq!(waited["payload"], json!({"runId": "s", "status": "timeout"}));
     }
@@ -290,14 +290,14 @@ async fn words_that_stop_start_no_run() {
 #[tokio::test]
 async fn a_bare_word_is_a_message_when_there_is_nothing_to_stop() {
     for protocol in [3, 4] {
-        let world = World::new(says(&["ok"])).await;
+        let world = TestGateway::new(says(&["ok"])).await;
         let mut socket = world.client(protocol, json!({})).await;
         let nothing = json!({"ok": true, "aborted": false, "runIds": []});
         assert_eq!(socket.ask("r1", "chat.send", message("s", "/stop")).await["payload"], nothing);
         socket.send("r2", "chat.send", message("w", "wait")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "w")).await;
         assert_eq!(frames[0]["payload"], started("w"));
-        assert_eq!(text(&lawful(&frames)["w"]), Some("ok"));
+        assert_eq!(text(&check_invariants(&frames)["w"]), Some("ok"));
         let history = socket.ask("r3", "chat.history", json!({"sessionKey": "main"})).await;
         assert_eq!(history["payload"]["messages"][0]["content"][0]["text"], "wait");
     }
@@ -306,7 +306,7 @@ async fn a_bare_word_is_a_message_when_there_is_nothing_to_stop() {
 #[tokio::test]
 async fn the_same_bare_word_once_more_does_not_stop_its_own_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     socket.ask("r1", "chat.send", message("w", "wait")).await;
     let again = socket.ask("r2", "chat.send", message("w", "wait")).await;
@@ -323,7 +323,7 @@ async fn a_session_that_takes_no_messages_takes_no_stop_either() {
     record.send_policy = Some("deny".to_owned());
     let patch = Rec::Patch { run: None, key, expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     for text in ["hello", "/stop"] {
         let params = json!({"sessionKey": "shut", "message": text, "idempotencyKey": text});
@@ -338,7 +338,7 @@ async fn a_session_that_takes_no_messages_takes_no_stop_either() {
 async fn commands_are_answered_while_a_run_streams() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(waits(&gate)).await;
+        let world = TestGateway::new(waits(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k", "x")).await;
         let mut frames = until(&mut socket, |frame| frame["event"] == "chat").await;
@@ -359,7 +359,7 @@ async fn commands_are_answered_while_a_run_streams() {
         }
         gate.add_permits(1);
         frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
-        let ends = lawful(&frames);
+        let ends = check_invariants(&frames);
         assert_eq!(ends.keys().collect::<Vec<_>>(), ["/help", "/queue", "/status", "k"]);
         assert_eq!(text(&ends["k"]), Some("hello world"));
         let history = socket.ask("h", "chat.history", json!({"sessionKey": "main"})).await;
@@ -371,7 +371,7 @@ async fn commands_are_answered_while_a_run_streams() {
 #[tokio::test]
 async fn a_conversation_goes_on_when_its_client_leaves() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     socket.ask("r", "chat.send", message("k", "x")).await;
     drop(socket);
@@ -393,12 +393,12 @@ async fn a_client_that_does_not_read_is_not_in_the_way_of_one_that_does() {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                Event::Text("x".repeat(ROUND))
+                ModelEvent::Text("x".repeat(ROUND))
             }
         });
         words.chain(stream::iter([done(StopReason::Stop)])).boxed()
     });
-    let world = World::new(talks).await;
+    let world = TestGateway::new(talks).await;
     let mut idle = world.client(4, json!({})).await;
     let mut socket = world.client(4, json!({})).await;
     socket.send("r", "chat.send", message("k", "x")).await;
@@ -410,7 +410,7 @@ async fn a_client_that_does_not_read_is_not_in_the_way_of_one_that_does() {
     }
     gate.add_permits(1);
     frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
-    assert_eq!(text(&lawful(&frames)["k"]).unwrap().len(), ROUNDS * ROUND);
+    assert_eq!(text(&check_invariants(&frames)["k"]).unwrap().len(), ROUNDS * ROUND);
     let (frames, close) = idle.rest().await;
     assert!(!frames.iter().any(|frame| is_end(frame, "k")));
     assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));

@@ -3,10 +3,10 @@
 use homard_proto::message::{Block, Content, Message};
 use serde_json::{Value, json};
 
-use crate::support::{Socket, World, says};
+use crate::support::{TestClient, TestGateway, says};
 
 /// Sends four messages that are long together and waits for the answers.
-async fn talk(socket: &mut Socket) {
+async fn talk(socket: &mut TestClient) {
     for turn in 0..4 {
         let (run, text) = (format!("k{turn}"), format!("turn {turn}: {}", "word ".repeat(12_000)));
         let params = json!({"message": text, "idempotencyKey": run, "sessionKey": "main"});
@@ -15,14 +15,14 @@ async fn talk(socket: &mut Socket) {
     }
 }
 
-async fn asked(socket: &mut Socket, method: &str, params: Value) -> Value {
+async fn asked(socket: &mut TestClient, method: &str, params: Value) -> Value {
     let mut answer = socket.ask(method, method, params).await;
     assert_eq!(answer["ok"], true, "{answer}");
     answer["payload"].take()
 }
 
 /// Which of the four messages the last model request contained.
-fn shown(world: &World) -> Vec<usize> {
+fn shown(world: &TestGateway) -> Vec<usize> {
     let requests = world.requests.lock().unwrap();
     let messages = &requests.last().unwrap().messages;
     let has = |turn: &usize| {
@@ -44,7 +44,7 @@ fn shown(world: &World) -> Vec<usize> {
 #[tokio::test]
 async fn a_conversation_is_made_short_and_whole_again() {
     for protocol in [3, 4] {
-        let world = World::new(says(&["hi"])).await;
+        let world = TestGateway::new(says(&["hi"])).await;
         let mut socket = world.client(protocol, json!({})).await;
         talk(&mut socket).await;
         let made = asked(&mut socket, "sessions.compact", json!({"key": "main", "focus": "the words"})).await;
@@ -84,7 +84,7 @@ async fn a_conversation_is_made_short_and_whole_again() {
 
 #[tokio::test]
 async fn what_is_short_or_not_there_is_left_alone() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     let nothing = asked(&mut socket, "sessions.compact", json!({"key": "main"})).await;
     let expected = json!({"ok": true, "key": "agent:main:main", "compacted": false, "reason": "session not found"});
@@ -96,8 +96,8 @@ async fn what_is_short_or_not_there_is_left_alone() {
     socket.ask("k", "agent", say).await;
     assert_eq!(socket.answer("k").await["payload"]["status"], "ok");
     let lines = socket.ask("lines", "sessions.compact", json!({"key": "main", "maxLines": 1})).await;
-    let refused = "invalid sessions.compact params: maxLines is not supported: a transcript keeps every line; without it, the \
-                   conversation is summarised";
+    let refused = "invalid sessions.compact params: maxLines is not supported: transcripts are never truncated; omit \
+         it to compact the session";
     assert_eq!(lines["error"]["message"], refused);
     let short = asked(&mut socket, "sessions.compact", json!({"key": "main"})).await;
     assert_eq!((&short["compacted"], short["reason"].as_str().unwrap().is_empty()), (&json!(false), false), "{short}");

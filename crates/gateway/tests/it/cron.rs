@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Socket, World, says};
+use crate::support::{TestClient, TestGateway, says};
 
-async fn refused(socket: &mut Socket, method: &str, params: Value) -> String {
+async fn refused(socket: &mut TestClient, method: &str, params: Value) -> String {
     let answer = socket.ask("refused", method, params).await;
     assert_eq!((&answer["ok"], &answer["error"]["code"]), (&json!(false), &json!("INVALID_REQUEST")), "{answer}");
     answer["error"]["message"].as_str().unwrap().to_owned()
 }
 
 /// Returns the next matching event of this name.
-async fn event(socket: &mut Socket, name: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
+async fn event(socket: &mut TestClient, name: &str, is_meant: impl Fn(&Value) -> bool) -> Value {
     loop {
         let mut frame = socket.next().await;
         if frame["event"] == name && is_meant(&frame["payload"]) {
@@ -27,7 +27,7 @@ fn daily() -> Value {
     })
 }
 
-async fn add(socket: &mut Socket, job: Value) -> Value {
+async fn add(socket: &mut TestClient, job: Value) -> Value {
     let answer = socket.ask("add", "cron.add", job).await;
     assert_eq!(answer["ok"], true, "{answer}");
     answer["payload"].clone()
@@ -40,7 +40,7 @@ fn take_number(value: &mut Value) -> u64 {
 
 #[tokio::test]
 async fn a_job_is_made_changed_found_and_removed() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     let status = socket.ask("1", "cron.status", json!({})).await["payload"].take();
     assert_eq!(status, json!({"enabled": true, "storePath": "memory", "jobs": 0, "nextWakeAtMs": null}));
@@ -82,7 +82,7 @@ async fn a_job_is_made_changed_found_and_removed() {
 
 #[tokio::test]
 async fn newer_clients_get_pages_of_one_revision() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
     for name in ["b", "a", "c"] {
         let mut job = daily();
@@ -110,7 +110,7 @@ async fn newer_clients_get_pages_of_one_revision() {
 
 #[tokio::test]
 async fn a_job_is_run_by_hand_and_everybody_hears_of_it() {
-    let world = World::new(says(&["all quiet"])).await;
+    let world = TestGateway::new(says(&["all quiet"])).await;
     let (mut old, mut new) = (world.client(3, json!({})).await, world.client(4, json!({})).await);
     let id = add(&mut old, daily()).await["id"].as_str().unwrap().to_owned();
     assert_eq!(event(&mut new, "cron", |_| true).await["action"], "added");
@@ -146,7 +146,7 @@ async fn a_job_is_run_by_hand_and_everybody_hears_of_it() {
 
 #[tokio::test]
 async fn a_wake_is_told_to_the_main_session() {
-    let world = World::new(says(&["HEARTBEAT_OK"])).await;
+    let world = TestGateway::new(says(&["HEARTBEAT_OK"])).await;
     let mut socket = world.client(4, json!({})).await;
     assert_eq!(socket.ask("1", "last-heartbeat", json!({})).await["payload"], Value::Null);
     let wake = json!({"mode": "now", "text": "the post came"});
@@ -167,7 +167,7 @@ async fn a_wake_is_told_to_the_main_session() {
 
 #[tokio::test]
 async fn what_is_wrong_is_said_in_plain_words() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut old = world.client(3, json!({})).await;
     let with = |name: &str, value: Value| {
         let mut job = daily();
@@ -214,7 +214,7 @@ async fn what_is_wrong_is_said_in_plain_words() {
 
 #[tokio::test]
 async fn looking_needs_less_than_changing() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut reader = world.client(3, json!({"scopes": ["operator.read"]})).await;
     for method in ["cron.status", "cron.list", "last-heartbeat"] {
         assert_eq!(reader.ask("1", method, json!({})).await["ok"], true, "{method}");

@@ -7,9 +7,10 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{SinkExt, StreamExt};
-use homard_agent::Rules;
+use homard_agent::HubRules;
 use homard_gateway::{
-    Door, Endpoints, Error, Foreign, HttpAnswered, HttpAsked, Scope, Secret, Settings, Tls, Webhooks, bind,
+    Endpoints, Error, PluginEndpoints, PluginHttpRequest, PluginHttpResponse, RouteAuth, Scope, Secret, Settings, Tls,
+    Webhooks, bind,
 };
 use homard_proto::ErrorShape;
 use homard_store::MemoryStore;
@@ -27,7 +28,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::{client_async, tungstenite::Message};
 
-use crate::support::{PATIENCE, Socket, TOKEN, World, connect, says, settings};
+use crate::support::{PATIENCE, TOKEN, TestClient, TestGateway, connect, says, settings};
 
 /// The trusted proxy in the settings of these tests.
 const PROXY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
@@ -39,10 +40,11 @@ fn certificate() -> (CertificateDer<'static>, Tls) {
     (made.cert.der().clone(), tls)
 }
 
-async fn with_tls() -> (World, TlsConnector) {
+async fn with_tls() -> (TestGateway, TlsConnector) {
     let (certificate, tls) = certificate();
     let settings = Settings { tls: Some(tls), ..settings(SocketAddr::from(([127, 0, 0, 1], 0))) };
-    let world = World::set(settings, Arc::new(MemoryStore::default()), says(&["hi"]), Rules::default(), |it| it).await;
+    let world =
+        TestGateway::set(settings, Arc::new(MemoryStore::default()), says(&["hi"]), HubRules::default(), |it| it).await;
     let mut roots = RootCertStore::empty();
     roots.add(certificate).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -50,7 +52,7 @@ async fn with_tls() -> (World, TlsConnector) {
     (world, TlsConnector::from(Arc::new(config.with_no_client_auth())))
 }
 
-async fn secret(world: &World, connector: &TlsConnector) -> tokio_rustls::client::TlsStream<TcpStream> {
+async fn secret(world: &TestGateway, connector: &TlsConnector) -> tokio_rustls::client::TlsStream<TcpStream> {
     let stream = TcpStream::connect(world.address).await.unwrap();
     connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap()
 }
@@ -116,7 +118,7 @@ async fn r34_nobody_is_exposed_without_being_asked() {
     let mapped = settings("[::ffff:0.0.0.0]:0".parse().unwrap());
     assert!(matches!(bind(mapped).await, Err(Error::Exposed(_))));
     let short = Settings { secret: Secret::new(Some("x".repeat(15)), None), allow_insecure: true, ..everywhere() };
-    assert!(matches!(bind(short).await, Err(Error::Guessable { length: 15, .. })));
+    assert!(matches!(bind(short).await, Err(Error::ShortToken { length: 15, .. })));
     let proxy = Settings { trusted_proxies: vec![IpAddr::from([192, 0, 2, 9])], ..everywhere() };
     for served in [
         Settings { allow_insecure: true, ..everywhere() },
@@ -137,15 +139,15 @@ async fn one_port_is_chosen_for_all_addresses() {
 
 /// A plugin with one unauthenticated path, which returns the body length and the client address.
 #[derive(Debug)]
-struct Parrot;
+struct EchoPlugin;
 
 #[async_trait]
-impl Foreign for Parrot {
+impl PluginEndpoints for EchoPlugin {
     fn methods(&self) -> Vec<String> {
         Vec::new()
     }
 
-    fn needs(&self, _: &str) -> Option<Scope> {
+    fn required_scope(&self, _: &str) -> Option<Scope> {
         None
     }
 
@@ -153,31 +155,31 @@ impl Foreign for Parrot {
         unreachable!()
     }
 
-    fn door(&self, path: &str) -> Option<Door> {
-        (path == "/parrot").then_some(Door::Open)
+    fn route_auth(&self, path: &str) -> Option<RouteAuth> {
+        (path == "/parrot").then_some(RouteAuth::Plugin)
     }
 
-    fn largest(&self, _: &str) -> usize {
+    fn max_body(&self, _: &str) -> usize {
         1024 * 1024
     }
 
-    async fn answer(&self, asked: HttpAsked) -> Option<HttpAnswered> {
+    async fn handle(&self, asked: PluginHttpRequest) -> Option<PluginHttpResponse> {
         let body = format!("{} bytes of {}", asked.body.len(), asked.from).into_bytes();
-        Some(HttpAnswered { status: 200, headers: Vec::new(), body })
+        Some(PluginHttpResponse { status: 200, headers: Vec::new(), body })
     }
 }
 
-async fn world() -> World {
+async fn world() -> TestGateway {
     let webhooks = Webhooks::new("the-hook-token", "/hooks").unwrap();
-    World::with(|gateway| {
+    TestGateway::with(|gateway| {
         let endpoints = Endpoints { chat_completions: true, ..Endpoints::default() };
-        gateway.with_webhooks(webhooks).with_endpoints(endpoints).with_foreign(Arc::new(Parrot))
+        gateway.with_webhooks(webhooks).with_endpoints(endpoints).with_plugins(Arc::new(EchoPlugin))
     })
     .await
 }
 
 /// Connects from the address of the proxy.
-async fn proxy(world: &World) -> TcpStream {
+async fn proxy(world: &TestGateway) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((PROXY, 0).into()).unwrap();
     socket.connect(world.address).await.unwrap()
@@ -218,7 +220,7 @@ async fn behind_a_proxy_one_guesses_for_oneself() {
     }
     // The proxy itself is not locked out: the owner can still authenticate through it.
     let headers = [("x-forwarded-for", "198.51.100.8"), ("host", "desk.example")];
-    let mut socket = Socket::open_from(PROXY, world.address, &headers).await.ok().unwrap();
+    let mut socket = TestClient::open_from(PROXY, world.address, &headers).await.ok().unwrap();
     assert_eq!(socket.ask("1", "connect", connect(4)).await["ok"], true);
 }
 
@@ -246,7 +248,7 @@ async fn strangers_behind_a_proxy_crowd_out_themselves() {
     let upgrade = |client: &'static str| {
         let headers = [("x-forwarded-for", client), ("host", "desk.example")];
         let address = world.address;
-        async move { Socket::open_from(PROXY, address, &headers).await.ok().unwrap() }
+        async move { TestClient::open_from(PROXY, address, &headers).await.ok().unwrap() }
     };
     let mut quiet = upgrade("198.51.100.7").await;
     assert_eq!(quiet.next().await["event"], "connect.challenge");

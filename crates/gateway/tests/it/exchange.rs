@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, Socket};
+use crate::support::{PATIENCE, TestClient};
 
 /// Returns the frames up to and including a matching one.
-pub(crate) async fn until(socket: &mut Socket, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+pub(crate) async fn until(socket: &mut TestClient, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut frames = Vec::new();
     let hears = async {
         while !frames.last().is_some_and(&is_last) {
@@ -66,7 +66,7 @@ fn line(frame: &Value) -> String {
 
 /// Checks the invariants: events are numbered without gaps; the `chat` events of a run match its `agent` events and the
 /// sum of its deltas; and a run ends once. Returns the final event of each run.
-pub(crate) fn lawful(frames: &[Value]) -> BTreeMap<String, Value> {
+pub(crate) fn check_invariants(frames: &[Value]) -> BTreeMap<String, Value> {
     let events: Vec<_> = frames.iter().filter(|frame| frame["type"] == "event").collect();
     let numbers: Vec<_> = events.iter().map(|frame| frame["seq"].as_u64().unwrap()).collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");

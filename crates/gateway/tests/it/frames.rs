@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    log::Log,
-    support::{World, says},
+    log::CapturedLog,
+    support::{TestGateway, says},
 };
 
 fn refused(id: &Value, message: &str) -> Value {
@@ -13,7 +13,7 @@ fn refused(id: &Value, message: &str) -> Value {
 
 #[tokio::test]
 async fn bad_frames_are_answered_and_the_socket_stays_open() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
         let mut socket = world.client(protocol, json!({})).await;
         let frame = |why: &str| format!("invalid request frame: {why}");
@@ -86,7 +86,7 @@ async fn bad_frames_are_answered_and_the_socket_stays_open() {
 
 #[tokio::test]
 async fn what_is_not_json_is_refused_under_its_id_and_the_socket_stays_open() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let deep = format!(r#"{{"type":"req","id":"deep","method":"health","params":{}}}"#, "[".repeat(100_000));
     for protocol in [3, 4] {
         let mut socket = world.client(protocol, json!({})).await;
@@ -121,22 +121,22 @@ async fn what_is_not_json_is_refused_under_its_id_and_the_socket_stays_open() {
 
 #[tokio::test]
 async fn connections_that_are_closed_are_in_the_log_without_their_words() {
-    let log = Log::begin();
-    let world = World::new(says(&["hi"])).await;
+    let log = CapturedLog::begin();
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut old = world.client(3, json!({})).await;
     old.say(&"x".repeat(524_289)).await;
     old.rest().await;
     let (mut stranger, _) = world.open().await;
     stranger.say("hello there").await;
     assert_eq!(stranger.rest().await, (Vec::new(), Some((1000, String::new()))));
-    let large = "a client was sent away: its message is too large limit=524288";
+    let large = "closing a connection: message too large limit=524288";
     let babble = "closed an unauthenticated connection: its first message is not JSON bytes=11";
     assert_eq!(log.warnings(), [large, babble]);
 }
 
 #[tokio::test]
 async fn a_frame_larger_than_the_policy_ends_the_connection() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let padded = |size: usize| {
         let frame = r#"{"type":"req","id":"big","method":"health","params":{"pad":""}}"#;
         frame.replace("\"\"", &format!("\"{}\"", "x".repeat(size - frame.len())))
@@ -145,7 +145,7 @@ async fn a_frame_larger_than_the_policy_ends_the_connection() {
     socket.say(&padded(524_288)).await;
     assert_eq!(socket.next().await["id"], "big");
     socket.say(&padded(524_289)).await;
-    let why = |limit: usize| format!("message too large: at most {limit} bytes are taken");
+    let why = |limit: usize| format!("message too large: the limit is {limit} bytes");
     assert_eq!(socket.rest().await, (Vec::new(), Some((1009, why(524_288)))));
 
     // This client reads nothing until it has sent everything, as clients with blocking sockets do.

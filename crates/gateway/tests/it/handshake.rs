@@ -2,21 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Socket, TOKEN, World, connect, says, sign};
+use crate::support::{TOKEN, TestClient, TestGateway, connect, says, sign};
 
 /// Modifies valid parameters, given the nonce and the time of the challenge.
-type Change = fn(&mut Value, &str, u64);
+type ParamsChange = fn(&mut Value, &str, u64);
 
 /// What a rejected client receives: error, close code and close reason.
 #[derive(Debug, PartialEq)]
-struct Refused {
+struct RejectedConnect {
     error: Value,
     code: u16,
     reason: String,
 }
 
 /// Opens a connection, answers the challenge with `make`, and returns the result.
-async fn tried(world: &World, make: impl FnOnce(&str, u64) -> Value) -> Result<Value, Refused> {
+async fn tried(world: &TestGateway, make: impl FnOnce(&str, u64) -> Value) -> Result<Value, RejectedConnect> {
     let (mut socket, challenge) = world.open().await;
     let params = make(challenge["nonce"].as_str().unwrap(), challenge["ts"].as_u64().unwrap());
     let answer = socket.ask("r1", "connect", params).await;
@@ -26,22 +26,22 @@ async fn tried(world: &World, make: impl FnOnce(&str, u64) -> Value) -> Result<V
     let (rest, close) = socket.rest().await;
     assert_eq!(rest, [] as [Value; 0]);
     let (code, reason) = close.unwrap();
-    Err(Refused { error: answer["error"].clone(), code, reason })
+    Err(RejectedConnect { error: answer["error"].clone(), code, reason })
 }
 
-fn invalid(message: &str, details: Option<Value>, code: u16) -> Refused {
+fn invalid(message: &str, details: Option<Value>, code: u16) -> RejectedConnect {
     let mut error = json!({"code": "INVALID_REQUEST", "message": message});
     if let Some(details) = details {
         error["details"] = details;
     }
-    Refused { error, code, reason: message.to_owned() }
+    RejectedConnect { error, code, reason: message.to_owned() }
 }
 
 #[tokio::test]
 async fn good_connects_are_welcome() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
-        let changes: [(&str, Change); 9] = [
+        let changes: [(&str, ParamsChange); 9] = [
             ("second form", |params, nonce, ts| sign(params, "v2", nonce, ts)),
             ("third form", |params, nonce, ts| sign(params, "v3", nonce, ts)),
             ("no device", |_, _, _| {}),
@@ -81,7 +81,7 @@ async fn good_connects_are_welcome() {
 
 #[tokio::test]
 async fn l6_a_signature_without_a_nonce_counts_once() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut signed = connect(3);
     let (_, challenge) = world.open().await;
     sign(&mut signed, "v1", "", challenge["ts"].as_u64().unwrap());
@@ -97,7 +97,7 @@ async fn l6_a_signature_without_a_nonce_counts_once() {
 
 #[tokio::test]
 async fn wrong_secrets_are_refused() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let details = |code: &str, reason: &str, step: &str| json!({"code": code, "authReason": reason, "canRetryWithDeviceToken": false, "recommendedNextStep": step});
     let missing = details("AUTH_TOKEN_MISSING", "token_missing", "update_auth_configuration");
     let mismatch = details("AUTH_TOKEN_MISMATCH", "token_mismatch", "update_auth_credentials");
@@ -135,13 +135,13 @@ async fn wrong_secrets_are_refused() {
             error["details"] = json!({"code": "DEVICE_IDENTITY_REQUIRED"});
         }
         let reason = "device identity required".to_owned();
-        assert_eq!(nothing.await, Err(Refused { error, code: 1008, reason }));
+        assert_eq!(nothing.await, Err(RejectedConnect { error, code: 1008, reason }));
     }
 }
 
 #[tokio::test]
 async fn m7_guessing_ends_in_a_lockout_that_is_not_the_owners() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let guess = || {
         tried(&world, |_, _| {
             let mut params = connect(4);
@@ -162,8 +162,8 @@ async fn m7_guessing_ends_in_a_lockout_that_is_not_the_owners() {
 
 #[tokio::test]
 async fn devices_that_are_not_who_they_say_are_refused() {
-    let world = World::new(says(&["hi"])).await;
-    let rows: [(&str, &str, &str, Change); 4] = [
+    let world = TestGateway::new(says(&["hi"])).await;
+    let rows: [(&str, &str, &str, ParamsChange); 4] = [
         ("device identity mismatch", "DEVICE_ID_MISMATCH", "device-id-mismatch", |params, nonce, ts| {
             sign(params, "v2", nonce, ts);
             params["device"]["id"] = "ab".repeat(32).into();
@@ -206,7 +206,7 @@ async fn devices_that_are_not_who_they_say_are_refused() {
 
 #[tokio::test]
 async fn other_bad_connects_are_refused() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     for protocol in [2, 5] {
         let details = json!({
             "code": "PROTOCOL_MISMATCH", "expectedProtocol": 4, "minimumProbeProtocol": 3,
@@ -217,7 +217,7 @@ async fn other_bad_connects_are_refused() {
     }
     let values = "must be equal to one of the allowed values";
     for protocol in [3, 4] {
-        let rows: [(String, Change); 5] = [
+        let rows: [(String, ParamsChange); 5] = [
             ("invalid role".to_owned(), |params, _, _| params["role"] = "boss".into()),
             (format!("invalid connect params: at /client/id: {values}"), |params, _, _| {
                 params["client"]["id"] = "my-own-client".into();
@@ -245,7 +245,7 @@ async fn other_bad_connects_are_refused() {
         });
         let error = json!({"code": "UNAVAILABLE", "message": "nodes are not supported yet"});
         let reason = "nodes are not supported yet".to_owned();
-        assert_eq!(node.await, Err(Refused { error, code: 1008, reason }));
+        assert_eq!(node.await, Err(RejectedConnect { error, code: 1008, reason }));
     }
     let empty = tried(&world, |_, _| json!({})).await.unwrap_err();
     let message = "invalid connect params: must have required property 'minProtocol'; must have required property \
@@ -256,7 +256,7 @@ async fn other_bad_connects_are_refused() {
 
 #[tokio::test]
 async fn a_control_ui_needs_an_origin() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let page = |protocol: u64| {
         let mut params = connect(protocol);
         params["client"]["id"] = "openclaw-control-ui".into();
@@ -269,14 +269,14 @@ async fn a_control_ui_needs_an_origin() {
     assert_eq!(tried(&world, |_, _| page(3)).await, Err(invalid(message, None, 1008)));
     assert_eq!(tried(&world, |_, _| page(4)).await, Err(invalid(message, Some(details), 1008)));
     let origin = format!("http://{}", world.address);
-    let mut socket = Socket::open(world.address, &[("origin", &origin)]).await.unwrap();
+    let mut socket = TestClient::open(world.address, &[("origin", &origin)]).await.unwrap();
     socket.next().await;
     assert_eq!(socket.ask("r1", "connect", page(4)).await["payload"]["protocol"], 4);
 }
 
 #[tokio::test]
 async fn what_is_not_a_connect_ends_the_connection() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (mut socket, _) = world.open().await;
     socket.send("r1", "health", json!({})).await;
     let message = "invalid handshake: first request must be connect";
@@ -292,8 +292,8 @@ async fn what_is_not_a_connect_ends_the_connection() {
         (deep.as_str(), 1000, ""),
         ("[]", 1008, "invalid request frame"),
         (r#"{"type":"req","method":"connect","params":{}}"#, 1008, "invalid request frame"),
-        (padded.as_str(), 1009, "message too large: at most 65536 bytes are taken"),
-        (huge.as_str(), 1009, "message too large: at most 65536 bytes are taken"),
+        (padded.as_str(), 1009, "message too large: the limit is 65536 bytes"),
+        (huge.as_str(), 1009, "message too large: the limit is 65536 bytes"),
     ] {
         let (mut socket, _) = world.open().await;
         socket.say(said).await;
@@ -308,7 +308,7 @@ async fn what_is_not_a_connect_ends_the_connection() {
 
 #[tokio::test]
 async fn a_silent_stranger_is_sent_away() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (mut socket, _) = world.open().await;
     tokio::time::pause();
     let before = tokio::time::Instant::now();
@@ -318,7 +318,7 @@ async fn a_silent_stranger_is_sent_away() {
 
 #[tokio::test]
 async fn hello_says_what_can_be_asked_and_nothing_else() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
         let mut hello = tried(&world, |_, _| connect(protocol)).await.unwrap();
         let snapshot = hello["snapshot"].take();

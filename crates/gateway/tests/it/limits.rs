@@ -11,10 +11,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::support::{PATIENCE, TOKEN, World, says};
+use crate::support::{PATIENCE, TOKEN, TestGateway, says};
 
 /// A WebSocket on a raw TCP stream, so that arbitrary bytes can be sent.
-async fn raw(world: &World) -> TcpStream {
+async fn raw(world: &TestGateway) -> TcpStream {
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -34,7 +34,7 @@ pub(crate) async fn rest(mut stream: TcpStream) -> Vec<u8> {
 }
 
 /// Connects from another address of this machine.
-async fn from(address: Ipv4Addr, world: &World) -> TcpStream {
+async fn from(address: Ipv4Addr, world: &TestGateway) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((address, 0).into()).unwrap();
     socket.connect(world.address).await.unwrap()
@@ -46,12 +46,12 @@ fn is_open(stream: &TcpStream) -> bool {
 
 #[tokio::test]
 async fn r21_a_stranger_says_at_most_64_kib_at_once() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (mut socket, _) = world.open().await;
     let message = format!("\"{}\"", "x".repeat(65_535));
     assert_eq!(message.len(), 65_537);
     socket.say(&message).await;
-    let close = (1009, "message too large: at most 65536 bytes are taken".to_owned());
+    let close = (1009, "message too large: the limit is 65536 bytes".to_owned());
     assert_eq!(socket.rest().await, (Vec::new(), Some(close)));
     for _ in 0..20 {
         let mut stream = raw(&world).await;
@@ -64,7 +64,7 @@ async fn r21_a_stranger_says_at_most_64_kib_at_once() {
 
 #[tokio::test]
 async fn r22_strangers_are_few_and_stay_a_short_while() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     // Unauthenticated connections of another prefix, which must not be evicted.
     let mut elsewhere = Vec::new();
     for _ in 0..10 {
@@ -91,7 +91,7 @@ async fn r22_strangers_are_few_and_stay_a_short_while() {
 /// Slow loris: a request that arrives byte by byte blocks no other and is timed out.
 #[tokio::test]
 async fn r22_who_speaks_slowly_does_not_stay_longer() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut slow = TcpStream::connect(world.address).await.unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ").await.unwrap();
     tokio::time::pause();
@@ -107,8 +107,8 @@ async fn r22_who_speaks_slowly_does_not_stay_longer() {
     }
 }
 
-async fn with_webhooks() -> World {
-    World::with(|gateway| gateway.with_webhooks(Webhooks::new("the-hook-token", "/hooks").unwrap())).await
+async fn with_webhooks() -> TestGateway {
+    TestGateway::with(|gateway| gateway.with_webhooks(Webhooks::new("the-hook-token", "/hooks").unwrap())).await
 }
 
 #[tokio::test]
@@ -171,9 +171,9 @@ async fn r23_a_body_that_drips_is_not_waited_for() {
 /// If it were decoded first, the error would be about base64.
 #[tokio::test]
 async fn r24_an_attachment_is_measured_before_it_is_decoded() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut owner = world.client(4, json!({})).await;
-    let told = async |owner: &mut crate::support::Socket, content: String| {
+    let told = async |owner: &mut crate::support::TestClient, content: String| {
         let attachment = json!({"fileName": "a.png", "mimeType": "image/png", "content": content});
         let params =
             json!({"sessionKey": "main", "message": "look", "idempotencyKey": "r24", "attachments": [attachment]});
@@ -197,7 +197,7 @@ async fn r24_an_attachment_is_measured_before_it_is_decoded() {
 
 #[tokio::test]
 async fn r25_deep_and_wide_json_is_an_error_and_nothing_else() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut owner = world.client(4, json!({})).await;
     let depths: Vec<_> = (65..=256).chain([1000, 10_000, 100_000, 1_000_000]).collect();
     let deep = json!({"code": "INVALID_REQUEST", "message": "invalid request frame: nested more than 64 levels deep"});

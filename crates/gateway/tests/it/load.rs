@@ -7,14 +7,14 @@ use futures_util::{
     future::{join_all, try_join_all},
     stream,
 };
-use homard_model::Event;
+use homard_model::ModelEvent;
 use homard_proto::message::StopReason;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    exchange::{is_end, lawful, text, until},
-    support::{Script, Socket, World, done},
+    exchange::{check_invariants, is_end, text, until},
+    support::{Script, TestClient, TestGateway, done},
 };
 
 /// Limited by the number of files that a test may open.
@@ -23,7 +23,7 @@ const CROWD: usize = 300;
 const AT_ONCE: usize = 16;
 
 /// Connects `count` clients, alternating between protocols 3 and 4.
-async fn crowd(world: &World, count: usize) -> Vec<Socket> {
+async fn crowd(world: &TestGateway, count: usize) -> Vec<TestClient> {
     let mut crowd = Vec::new();
     while crowd.len() < count {
         let coming = crowd.len()..count.min(crowd.len() + AT_ONCE);
@@ -38,14 +38,14 @@ fn message(run: &str) -> Value {
 
 /// Every answer is a single delta of this size.
 fn says_much(bytes: usize) -> Script {
-    Arc::new(move |_| stream::iter([Event::Text("x".repeat(bytes)), done(StopReason::Stop)]).boxed())
+    Arc::new(move |_| stream::iter([ModelEvent::Text("x".repeat(bytes)), done(StopReason::Stop)]).boxed())
 }
 
 /// A client that stopped reading gets, when it resumes, everything queued before it was dropped, in order and without
 /// gaps, and the reason.
-async fn wakes(mut socket: Socket) {
+async fn wakes(mut socket: TestClient) {
     let (frames, close) = socket.rest().await;
-    lawful(&frames);
+    check_invariants(&frames);
     // The close frame may be lost together with the socket's buffer.
     assert!(close.is_none_or(|close| close == (1008, "slow consumer".to_owned())));
 }
@@ -55,7 +55,7 @@ async fn r26_readers_that_stopped_are_given_up_on_and_those_who_read_hear_everyt
     const STOPPED: usize = 40;
     const RUNS: usize = 10;
     const SIZE: usize = 400_000;
-    let world = World::new(says_much(SIZE)).await;
+    let world = TestGateway::new(says_much(SIZE)).await;
     let mut stopped = crowd(&world, STOPPED).await;
     let mut reader = world.client(4, json!({})).await;
     let runs: Vec<_> = (0..RUNS).map(|run| format!("r{run}")).collect();
@@ -64,7 +64,7 @@ async fn r26_readers_that_stopped_are_given_up_on_and_those_who_read_hear_everyt
         reader.send(run, "chat.send", message(run)).await;
         frames.extend(until(&mut reader, |frame| is_end(frame, run)).await);
     }
-    let ends = lawful(&frames);
+    let ends = check_invariants(&frames);
     let lengths: Vec<_> = runs.iter().map(|run| text(&ends[run]).map(str::len)).collect();
     assert_eq!(lengths, vec![Some(SIZE); RUNS]);
     // The total exceeds the send queue and the system's buffers.
@@ -79,7 +79,7 @@ async fn r27_a_reader_that_slept_hears_the_right_words_and_every_step() {
     const SIZE: usize = 16_000;
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(speaks(&gate, WORDS, SIZE)).await;
+        let world = TestGateway::new(speaks(&gate, WORDS, SIZE)).await;
         let mut sleeper = world.client(protocol, json!({})).await;
         let mut reader = world.client(protocol, json!({})).await;
         reader.send("r", "chat.send", message("k")).await;
@@ -92,7 +92,7 @@ async fn r27_a_reader_that_slept_hears_the_right_words_and_every_step() {
         }
         read.extend(until(&mut reader, |frame| is_end(frame, "k")).await);
         let slept = until(&mut sleeper, |frame| is_end(frame, "k")).await;
-        let (read_end, slept_end) = (&lawful(&read)["k"], &lawful(&slept)["k"]);
+        let (read_end, slept_end) = (&check_invariants(&read)["k"], &check_invariants(&slept)["k"]);
         assert_eq!(text(slept_end).map(str::len), Some(WORDS * SIZE));
         assert_eq!(slept_end, read_end);
         // Deltas may be skipped; `agent` events may not.
@@ -113,7 +113,7 @@ fn speaks(gate: &Arc<Semaphore>, words: usize, size: usize) -> Script {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                Event::Text("x".repeat(size))
+                ModelEvent::Text("x".repeat(size))
             }
         });
         words.chain(stream::iter([done(StopReason::Stop)])).boxed()
@@ -123,12 +123,12 @@ fn speaks(gate: &Arc<Semaphore>, words: usize, size: usize) -> Script {
 /// The full size, ten thousand clients: `cargo xtask bench sockets`.
 #[tokio::test]
 async fn r28_a_crowd_comes_in_hears_of_a_run_and_is_told_goodbye() {
-    let world = World::new(says_much(10)).await;
+    let world = TestGateway::new(says_much(10)).await;
     let mut crowd = crowd(&world, CROWD).await;
     let mut one = world.client(4, json!({})).await;
     one.send("r", "chat.send", message("k")).await;
     let heard = join_all(crowd.iter_mut().map(|socket| until(socket, |frame| is_end(frame, "k")))).await;
-    let words: Vec<_> = heard.iter().map(|frames| text(&lawful(frames)["k"]).map(str::to_owned)).collect();
+    let words: Vec<_> = heard.iter().map(|frames| text(&check_invariants(frames)["k"]).map(str::to_owned)).collect();
     assert_eq!(words, vec![Some("x".repeat(10)); CROWD]);
     assert_eq!(one.ask("h", "health", json!({})).await["ok"], true);
     world.stop.cancel();

@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 /// Warnings logged by this thread while the value lives: messages and fields, except addresses.
-pub(crate) struct Log {
+pub(crate) struct CapturedLog {
     warnings: Arc<Mutex<Vec<String>>>,
     _kept: tracing::subscriber::DefaultGuard,
     _second: tracing::Dispatch,
 }
 
-impl Log {
+impl CapturedLog {
     pub(crate) fn begin() -> Self {
         let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
         // With a single dispatcher, a callsite that another test's thread reaches first is registered with that
         // thread's subscriber, which is none, and stays disabled here. With two, all are asked.
-        let _second = tracing::Dispatch::new(Listening(Arc::default()));
-        let _kept = tracing::subscriber::set_default(Listening(warnings.clone()));
+        let _second = tracing::Dispatch::new(CapturingSubscriber(Arc::default()));
+        let _kept = tracing::subscriber::set_default(CapturingSubscriber(warnings.clone()));
         Self { warnings, _kept, _second }
     }
 
@@ -24,9 +24,9 @@ impl Log {
     }
 }
 
-struct Listening(Arc<Mutex<Vec<String>>>);
+struct CapturingSubscriber(Arc<Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Listening {
+impl tracing::Subscriber for CapturingSubscriber {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         *metadata.level() == tracing::Level::WARN
     }

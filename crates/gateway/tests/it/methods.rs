@@ -7,9 +7,9 @@ use homard_store::{Fence, MemoryStore, Rec, Store};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::support::{Socket, World, says, waits};
+use crate::support::{TestClient, TestGateway, says, waits};
 
-async fn run(socket: &mut Socket, run: &str, key: &str, text: &str) {
+async fn run(socket: &mut TestClient, run: &str, key: &str, text: &str) {
     let params = json!({"message": text, "idempotencyKey": run, "sessionKey": key});
     assert_eq!(socket.ask(run, "agent", params).await["payload"]["status"], "accepted");
     assert_eq!(socket.answer(run).await["payload"]["status"], "ok");
@@ -17,7 +17,7 @@ async fn run(socket: &mut Socket, run: &str, key: &str, text: &str) {
 
 #[tokio::test]
 async fn a_method_needs_its_scope() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let agent = json!({"message": "x", "idempotencyKey": "k"});
     let mut old = world.client(3, json!({"scopes": ["operator.read"]})).await;
     assert_eq!(old.ask("1", "health", json!({})).await["ok"], true);
@@ -45,7 +45,7 @@ async fn a_method_needs_its_scope() {
 
 #[tokio::test]
 async fn health_and_status_say_how_things_are() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     run(&mut socket, "k", "garden", "x").await;
     let mut health = socket.ask("1", "health", json!({"probe": true})).await["payload"].take();
@@ -96,7 +96,7 @@ async fn sessions_are_listed_newest_first_and_in_pages() {
         let record = Box::new(Record::new(SessionId::parse(name).unwrap(), at));
         store.commit(&Fence::default(), vec![Rec::Patch { run: None, key, expect: None, record }]).await.unwrap();
     }
-    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
     let keys = |answer: &Value| -> Vec<String> {
         let rows = answer["payload"]["sessions"].as_array().unwrap();
         rows.iter().map(|row| row["key"].as_str().unwrap().replace("agent:main:", "")).collect()
@@ -126,7 +126,7 @@ async fn sessions_are_listed_newest_first_and_in_pages() {
 
 #[tokio::test]
 async fn history_is_told_newest_last() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     run(&mut socket, "k1", "main", "one").await;
     run(&mut socket, "k2", "main", "two").await;
@@ -164,7 +164,7 @@ async fn history_is_told_newest_last() {
 async fn a_run_can_be_stopped() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(waits(&gate)).await;
+        let world = TestGateway::new(waits(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         let nothing = json!({"ok": true, "aborted": false, "runIds": []});
         let abort = |run: &str, key: &str| json!({"sessionKey": key, "runId": run});

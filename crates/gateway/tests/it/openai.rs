@@ -1,8 +1,8 @@
 //! The OpenAI-compatible API: real HTTP, a scripted model, and what clients see.
 
 mod chat;
-mod doors;
 mod fields;
+mod http;
 mod invoke;
 mod recorded;
 mod responses;
@@ -10,9 +10,9 @@ mod responses;
 use std::{net::SocketAddr, sync::Arc};
 
 use futures_util::{StreamExt, stream};
-use homard_agent::Rules;
+use homard_agent::HubRules;
 use homard_gateway::Endpoints;
-use homard_model::{Event, EventStream, stream::CallDelta};
+use homard_model::{EventStream, ModelEvent, stream::CallDelta};
 use homard_proto::message::{Message, StopReason, join_text};
 use homard_store::MemoryStore;
 use serde_json::{Value, json};
@@ -22,18 +22,18 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{PATIENCE, Script, TOKEN, World, done};
+use crate::support::{PATIENCE, Script, TOKEN, TestGateway, done};
 
 /// A gateway with all HTTP endpoints enabled.
-async fn world(script: Script) -> World {
+async fn world(script: Script) -> TestGateway {
     world_with(script, |_| {}).await
 }
 
-async fn world_with(script: Script, change: impl FnOnce(&mut Endpoints)) -> World {
+async fn world_with(script: Script, change: impl FnOnce(&mut Endpoints)) -> TestGateway {
     let mut endpoints = all();
     change(&mut endpoints);
     let store = Arc::new(MemoryStore::default());
-    World::built(store, script, Rules::default(), |gateway| gateway.with_endpoints(endpoints)).await
+    TestGateway::built(store, script, HubRules::default(), |gateway| gateway.with_endpoints(endpoints)).await
 }
 
 fn all() -> Endpoints {
@@ -42,7 +42,7 @@ fn all() -> Endpoints {
 
 /// Streams these texts.
 fn words(words: &[&str]) -> EventStream {
-    let words: Vec<_> = words.iter().map(|&word| Event::Text(word.to_owned())).collect();
+    let words: Vec<_> = words.iter().map(|&word| ModelEvent::Text(word.to_owned())).collect();
     stream::iter(words.into_iter().chain([done(StopReason::Stop)])).boxed()
 }
 
@@ -54,7 +54,7 @@ fn calls() -> EventStream {
         name: Some("get_weather".to_owned()),
         arguments: r#"{"city":"Paris"}"#.to_owned(),
     };
-    stream::iter([Event::Call(call), done(StopReason::ToolUse)]).boxed()
+    stream::iter([ModelEvent::Call(call), done(StopReason::ToolUse)]).boxed()
 }
 
 /// Calls the caller's tool first, then reports its result.
@@ -113,12 +113,12 @@ fn bearer() -> String {
 }
 
 /// Sends an authenticated request.
-async fn post(world: &World, path: &str, body: Value) -> Answer {
+async fn post(world: &TestGateway, path: &str, body: Value) -> Answer {
     send(world.address, &format!("POST {path}"), &[("Authorization", &bearer())], &body.to_string()).await
 }
 
 /// Like [`post`], with additional headers.
-async fn post_with(world: &World, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+async fn post_with(world: &TestGateway, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
     let bearer = bearer();
     let all = [&[("Authorization", bearer.as_str())], headers].concat();
     send(world.address, &format!("POST {path}"), &all, &body.to_string()).await
@@ -150,12 +150,12 @@ fn steady(mut value: Value) -> Value {
 }
 
 /// Keys of all sessions.
-async fn sessions(world: &World) -> Vec<String> {
+async fn sessions(world: &TestGateway) -> Vec<String> {
     world.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
 }
 
 /// The last message the model received, and its tools.
-fn shown(world: &World) -> (String, Vec<String>) {
+fn shown(world: &TestGateway) -> (String, Vec<String>) {
     let requests = world.requests.lock().unwrap();
     let request = requests.last().unwrap();
     let Message::User(user) = &**request.messages.last().unwrap() else {
@@ -166,7 +166,7 @@ fn shown(world: &World) -> (String, Vec<String>) {
 }
 
 /// The last model request, one line per message.
-fn conversation(world: &World) -> Vec<String> {
+fn conversation(world: &TestGateway) -> Vec<String> {
     let requests = world.requests.lock().unwrap();
     let line = |message: &Arc<Message>| match &**message {
         Message::User(user) => format!("user {}", user.content.text()),
@@ -183,7 +183,7 @@ fn conversation(world: &World) -> Vec<String> {
 }
 
 /// Waits until there are `count` sessions: an ephemeral session is deleted after its response.
-async fn until_sessions(world: &World, count: usize) -> Vec<String> {
+async fn until_sessions(world: &TestGateway, count: usize) -> Vec<String> {
     let look = async {
         loop {
             let keys = sessions(world).await;

@@ -6,14 +6,14 @@ use homard_gateway::ControlUi;
 use serde_json::{Value, json};
 
 use crate::{
-    doors::http,
-    support::{TOKEN, World, says},
+    http::http,
+    support::{TOKEN, TestGateway, says},
 };
 
 /// A directory that looks like an installed Control UI, with a private file beside it.
-struct Installed(PathBuf);
+struct ControlUiDir(PathBuf);
 
-impl Installed {
+impl ControlUiDir {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("homard-pages-{}-{name}", std::process::id()));
         fs::remove_dir_all(&root).ok();
@@ -32,20 +32,20 @@ impl Installed {
     }
 }
 
-impl Drop for Installed {
+impl Drop for ControlUiDir {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).ok();
     }
 }
 
-async fn get(world: &World, path: &str) -> (u16, String) {
+async fn get(world: &TestGateway, path: &str) -> (u16, String) {
     http(world.address, &format!("GET {path} HTTP/1.1\r\nHost: localhost")).await
 }
 
 #[tokio::test]
 async fn a_control_ui_is_served_from_its_folder_and_from_nowhere_else() {
-    let installed = Installed::new("served");
-    let world = World::with(|gateway| gateway.with_control_ui(installed.open())).await;
+    let installed = ControlUiDir::new("served");
+    let world = TestGateway::with(|gateway| gateway.with_control_ui(installed.open())).await;
     let page = (200, "<script>go()</script><title>UI</title>".to_owned());
     for path in ["/", "/index.html", "/chat", "/sessions", "/config?x=1", "/chat/agent:main:main"] {
         assert_eq!(get(&world, path).await, page, "{path}");
@@ -73,8 +73,8 @@ async fn a_control_ui_is_served_from_its_folder_and_from_nowhere_else() {
 
 #[tokio::test]
 async fn a_page_learns_its_settings_with_the_secret_only() {
-    let installed = Installed::new("settings");
-    let world = World::with(|gateway| gateway.with_control_ui(installed.open())).await;
+    let installed = ControlUiDir::new("settings");
+    let world = TestGateway::with(|gateway| gateway.with_control_ui(installed.open())).await;
     let ask = |path: &'static str, bearer: String| {
         let address = world.address;
         async move {
@@ -96,7 +96,7 @@ async fn a_page_learns_its_settings_with_the_secret_only() {
 
 #[tokio::test]
 async fn without_a_control_ui_there_is_a_page_that_says_so() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (status, body) = get(&world, "/").await;
     assert_eq!(status, 200);
     assert!(body.contains("The Homard gateway is running") && body.contains("--control-ui"), "{body}");
@@ -110,12 +110,12 @@ async fn without_a_control_ui_there_is_a_page_that_says_so() {
 fn a_folder_without_a_page_is_refused_with_the_way_out() {
     let nowhere = ControlUi::open("/nonexistent/ui".as_ref()).unwrap_err().to_string();
     assert!(nowhere.starts_with("/nonexistent/ui cannot be read: "), "{nowhere}");
-    let installed = Installed::new("empty");
+    let installed = ControlUiDir::new("empty");
     let empty = installed.0.join("dist").join("control-ui").join("assets");
     let told = ControlUi::open(&empty).unwrap_err().to_string();
     assert!(
         told.ends_with(
-            "holds no Control UI: name a folder with an index.html, such as node_modules/openclaw/dist/control-ui"
+            "contains no Control UI: specify a folder with an index.html, such as node_modules/openclaw/dist/control-ui"
         ),
         "{told}"
     );

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Socket, World, connect, says};
+use crate::support::{TestClient, TestGateway, connect, says};
 
 /// Connects with this client description; returns the socket and the snapshot in the hello.
-async fn comes(world: &World, protocol: u64, client: Value, scopes: Value) -> (Socket, Value) {
+async fn comes(world: &TestGateway, protocol: u64, client: Value, scopes: Value) -> (TestClient, Value) {
     let (mut socket, _) = world.open().await;
     let mut params = connect(protocol);
     for (name, value) in client.as_object().unwrap() {
@@ -24,7 +24,7 @@ fn names(rows: &Value) -> Vec<(&str, &str)> {
 }
 
 /// Payload of the next presence event.
-async fn told(socket: &mut Socket) -> Value {
+async fn told(socket: &mut TestClient) -> Value {
     loop {
         let frame = socket.next().await;
         if frame["event"] == "presence" {
@@ -37,7 +37,7 @@ async fn told(socket: &mut Socket) -> Value {
 async fn who_comes_and_goes_is_told_to_those_who_may_look() {
     let reader = json!(["operator.read"]);
     for protocol in [3, 4] {
-        let world = World::new(says(&["hi"])).await;
+        let world = TestGateway::new(says(&["hi"])).await;
         let (mut first, snapshot) = comes(&world, protocol, json!({}), reader.clone()).await;
         let [gateway, us] = [("homard", "gateway"), ("gateway-client", "backend")];
         assert_eq!(names(&snapshot["presence"]), [gateway, us]);
@@ -78,7 +78,7 @@ async fn who_comes_and_goes_is_told_to_those_who_may_look() {
 
 #[tokio::test]
 async fn a_crowd_of_one_kind_changes_the_list_once_and_commands_never() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let reader = json!(["operator.read"]);
     let (_command, snapshot) = comes(&world, 4, json!({"id": "cli", "mode": "cli"}), reader.clone()).await;
     assert_eq!(snapshot["stateVersion"], json!({"presence": 0, "health": 0}));
@@ -94,7 +94,7 @@ async fn a_crowd_of_one_kind_changes_the_list_once_and_commands_never() {
 #[tokio::test]
 async fn a_crowd_of_all_kinds_is_told_of_once_a_second_and_not_one_by_one() {
     const CROWD: u64 = 96;
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let reader = json!(["operator.read"]);
     let (mut first, _) = comes(&world, 4, json!({}), reader.clone()).await;
     let begun = tokio::time::Instant::now();
@@ -118,7 +118,7 @@ async fn a_crowd_of_all_kinds_is_told_of_once_a_second_and_not_one_by_one() {
 
 #[tokio::test]
 async fn the_machine_is_told_as_far_as_it_is_known() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
     let told = socket.ask("i", "system.info", json!({})).await["payload"].clone();
     for word in ["machineName", "hostname", "platform", "release", "arch", "osLabel", "nodeVersion"] {

@@ -11,14 +11,14 @@ const FILE: &str = "HOMARD_TEST_FRAMES";
 
 /// State of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct ConnectionRecord {
     /// Protocol version, once connected.
     protocol: Option<u64>,
     /// Methods by request id.
     asked: HashMap<String, String>,
 }
 
-impl Notes {
+impl ConnectionRecord {
     pub(crate) fn asked(&mut self, id: &str, method: &str) {
         self.asked.insert(id.to_owned(), method.to_owned());
     }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, future::join_all, stream};
-use homard_model::{Event, stream::CallDelta};
+use homard_model::{ModelEvent, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
 use homard_store::{Fence, MemoryStore, Rec, Store};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     exchange::{is_end, text, until},
-    support::{Script, Socket, World, done, says, waits},
+    support::{Script, TestClient, TestGateway, done, says, waits},
 };
 
 /// Texts that the model streams, one per permit; between the second and the third it calls a tool.
@@ -26,13 +26,13 @@ fn speaks(gate: &Arc<Semaphore>) -> Script {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                Event::Text(word.to_owned())
+                ModelEvent::Text(word.to_owned())
             }
         });
         let (id, name) = (Some("call-1".to_owned()), Some("echo".to_owned()));
         let call = CallDelta { index: 0, id, name, arguments: "{}".to_owned() };
         let last = match answer {
-            0 => vec![Event::Call(call), done(StopReason::ToolUse)],
+            0 => vec![ModelEvent::Call(call), done(StopReason::ToolUse)],
             _ => vec![done(StopReason::Stop)],
         };
         words.chain(stream::iter(last)).boxed()
@@ -41,7 +41,7 @@ fn speaks(gate: &Arc<Semaphore>) -> Script {
 
 /// A client's knowledge of a run after some events.
 #[derive(Debug, Default, PartialEq)]
-struct Known {
+struct KnownEvents {
     seq: u64,
     phases: Vec<Value>,
     messages: Vec<String>,
@@ -52,7 +52,7 @@ struct Known {
     end: Option<Value>,
 }
 
-impl Known {
+impl KnownEvents {
     fn hear(&mut self, frame: &Value) {
         match frame["event"].as_str() {
             Some("agent") => self.step(&frame["payload"]),
@@ -111,16 +111,16 @@ impl Known {
     }
 }
 
-async fn world(gate: &Arc<Semaphore>) -> World {
+async fn world(gate: &Arc<Semaphore>) -> TestGateway {
     let store = MemoryStore::default();
     let mut record = Record::new(SessionId::parse("s-1").unwrap(), 1);
     record.verbose_level = Some("full".to_owned());
     let patch = Rec::Patch { run: None, key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    World::over(Arc::new(store), speaks(gate)).await
+    TestGateway::over(Arc::new(store), speaks(gate)).await
 }
 
-async fn resume(socket: &mut Socket, after: u64) -> Value {
+async fn resume(socket: &mut TestClient, after: u64) -> Value {
     let params = json!({"sessionKey": "main", "runId": "k", "afterSeq": after});
     let answer = socket.ask("resume", "chat.resume", params).await;
     assert_eq!(answer["payload"]["sessionKey"], "main", "{answer}");
@@ -139,9 +139,9 @@ async fn cut_after(protocol: u64, events: usize, away: usize) -> bool {
     let mut witness = world.client(protocol, json!({})).await;
     let params = json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"});
     witness.ask("r", "chat.send", params).await;
-    let mut whole = Known::default();
+    let mut whole = KnownEvents::default();
     let mut reader = world.client(protocol, json!({})).await;
-    let mut known = Known::default();
+    let mut known = KnownEvents::default();
     known.catch_up(resume(&mut reader, 0).await);
     let (mut said, mut heard) = (0, 0);
     // Both clients receive one text after the other, until one is cut off.
@@ -203,7 +203,7 @@ async fn whenever_a_connection_is_cut_nothing_is_missed_and_nothing_heard_twice(
 #[tokio::test]
 async fn a_snapshot_says_how_the_run_gets_on() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     let send =
         |run: &str| json!({"sessionKey": "main", "message": "x", "idempotencyKey": run, "queueMode": "followup"});
@@ -240,14 +240,14 @@ async fn a_snapshot_says_how_the_run_gets_on() {
 
 #[tokio::test]
 async fn wrong_questions_are_answered_in_words() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     socket.send("r", "chat.send", json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"})).await;
     until(&mut socket, |frame| is_end(frame, "k")).await;
     for (params, why) in [
         (json!({"sessionKey": "main", "runId": "ghost"}), "unknown run ghost"),
         (json!({"sessionKey": "other", "runId": "k"}), "runId does not match sessionKey"),
-        (json!({"sessionKey": "main", "afterSeq": 3}), "say which in runId"),
+        (json!({"sessionKey": "main", "afterSeq": 3}), "requires runId"),
         (json!({"runId": "k"}), "must have required property 'sessionKey'"),
     ] {
         let error = &socket.ask("q", "chat.resume", params).await["error"];

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{Outcome, hub::Waited};
-use homard_model::{Error as ModelError, ErrorKind, Event};
+use homard_agent::{Outcome, hub::WaitResult};
+use homard_model::{Error as ModelError, ErrorKind, ModelEvent};
 use homard_proto::{RunId, SessionId, SessionKey, message::StopReason, session::Record};
 use homard_store::{Error as StoreError, Fence, MemoryStore, Rec, Store};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     exchange::{is_end, until},
-    support::{Before, Bent, Script, Socket, World, done, says, waits},
+    support::{BatchCheck, FaultyMemoryStore, Script, TestClient, TestGateway, done, says, waits},
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,7 +23,7 @@ fn message(run: &str) -> Value {
 }
 
 /// Returns the frames up to and including the second response to `id`.
-async fn told(socket: &mut Socket, id: &str) -> Vec<Value> {
+async fn told(socket: &mut TestClient, id: &str) -> Vec<Value> {
     let mut frames = Vec::new();
     loop {
         let frame = socket.next().await;
@@ -53,7 +53,7 @@ fn numbers(frames: &[Value], member: impl Fn(&Value) -> Option<u64>) -> Vec<u64>
 async fn a_run_is_accepted_told_and_answered_in_order() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(waits(&gate)).await;
+        let world = TestGateway::new(waits(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         let accepted = socket.ask("a", "agent", message("k")).await;
         let mut expected = json!({"runId": "k", "status": "accepted", "acceptedAt": accepted["payload"]["acceptedAt"]});
@@ -87,9 +87,9 @@ async fn a_run_is_accepted_told_and_answered_in_order() {
 async fn a_failed_model_is_told_to_each_generation_in_its_way() {
     let fails: Script = Arc::new(|_| {
         let error = ModelError::new(ErrorKind::Rejected, "400 no such model");
-        stream::iter([Event::Failed(error)]).boxed()
+        stream::iter([ModelEvent::Failed(error)]).boxed()
     });
-    let world = World::new(fails).await;
+    let world = TestGateway::new(fails).await;
     let mut old = world.client(3, json!({})).await;
     old.ask("a", "agent", message("k3")).await;
     let frames = told(&mut old, "a").await;
@@ -109,7 +109,7 @@ async fn a_failed_model_is_told_to_each_generation_in_its_way() {
 async fn the_same_request_never_runs_twice() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(waits(&gate)).await;
+        let world = TestGateway::new(waits(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         let mut other = world.client(protocol, json!({})).await;
         let first = socket.ask("a", "agent", message("k")).await;
@@ -143,7 +143,7 @@ async fn the_same_request_never_runs_twice() {
 
 #[tokio::test]
 async fn bad_agent_params_are_named() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     for (params, why) in [
         (json!({"message": "x"}), "must have required property 'idempotencyKey'"),
@@ -173,7 +173,7 @@ async fn a_session_that_takes_no_messages_says_so() {
     record.send_policy = Some("deny".to_owned());
     let patch = Rec::Patch { run: None, key, expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
     let params = json!({"message": "x", "sessionKey": "shut", "idempotencyKey": "k"});
     assert_eq!(
@@ -186,7 +186,7 @@ async fn a_session_that_takes_no_messages_says_so() {
 async fn waiting_holds_up_nothing_else() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(waits(&gate)).await;
+        let world = TestGateway::new(waits(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         let timeout = |run: &str| json!({"runId": run, "status": "timeout"});
         let unknown = socket.ask("w0", "agent.wait", json!({"runId": "nope", "timeoutMs": 1})).await;
@@ -217,7 +217,7 @@ async fn waiting_holds_up_nothing_else() {
 #[tokio::test]
 async fn a_run_that_waits_for_its_turn_is_pending_for_protocol_four() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut new = world.client(4, json!({})).await;
     let mut old = world.client(3, json!({})).await;
     new.ask("a", "agent", message("first")).await;
@@ -233,7 +233,7 @@ async fn a_run_that_waits_for_its_turn_is_pending_for_protocol_four() {
 
 #[tokio::test]
 async fn too_many_open_requests_are_refused_one_by_one() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
     for n in 0..256 {
         socket.send(&format!("w{n}"), "agent.wait", json!({"runId": "nope", "timeoutMs": 60_000})).await;
@@ -246,7 +246,7 @@ async fn too_many_open_requests_are_refused_one_by_one() {
 
 #[tokio::test]
 async fn everybody_hears_the_same_story() {
-    let world = World::new(says(&["one ", "two ", "three"])).await;
+    let world = TestGateway::new(says(&["one ", "two ", "three"])).await;
     let mut starter = world.client(4, json!({})).await;
     let mut other = world.client(4, json!({})).await;
     let mut old = world.client(3, json!({})).await;
@@ -274,7 +274,7 @@ fn floods(gate: &Arc<Semaphore>) -> Script {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                stream::iter((round * 100..(round + 1) * 100).map(|n| Event::Text(format!(" {n}"))))
+                stream::iter((round * 100..(round + 1) * 100).map(|n| ModelEvent::Text(format!(" {n}"))))
             }
         });
         floods.flatten().chain(stream::iter([done(StopReason::Stop)])).boxed()
@@ -284,7 +284,7 @@ fn floods(gate: &Arc<Semaphore>) -> Script {
 #[tokio::test]
 async fn words_are_told_at_a_steady_pace_and_none_is_lost() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(floods(&gate)).await;
+    let world = TestGateway::new(floods(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     socket.ask("a", "agent", message("k")).await;
     let before = Instant::now();
@@ -315,7 +315,7 @@ async fn words_are_told_at_a_steady_pace_and_none_is_lost() {
 #[tokio::test]
 async fn a_run_goes_on_when_its_client_leaves() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     socket.ask("a", "agent", message("k")).await;
     drop(socket);
@@ -329,14 +329,15 @@ async fn a_run_goes_on_when_its_client_leaves() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_left_behind_and_its_run_is_not() {
     // More than all buffers between gateway and client hold.
-    let talks: Script = Arc::new(|_| stream::iter([Event::Text("x".repeat(12 << 20)), done(StopReason::Stop)]).boxed());
-    let world = World::new(talks).await;
+    let talks: Script =
+        Arc::new(|_| stream::iter([ModelEvent::Text("x".repeat(12 << 20)), done(StopReason::Stop)]).boxed());
+    let world = TestGateway::new(talks).await;
     let mut witness = world.client(3, json!({"scopes": ["operator.pairing"]})).await;
     let mut socket = world.client(3, json!({})).await;
     socket.send("a", "agent", message("k")).await;
     let run = RunId::parse("k").unwrap();
     let waited = world.hub.wait(&run, PATIENCE).await.unwrap();
-    let Waited::Ended(report) = waited else { panic!("{waited:?}") };
+    let WaitResult::Ended(report) = waited else { panic!("{waited:?}") };
     assert_eq!(report.outcome(), &Outcome::Done);
     let (frames, close) = socket.rest().await;
     assert!(!story(&frames).contains(&json!("end")));
@@ -346,12 +347,12 @@ async fn a_client_that_does_not_read_is_left_behind_and_its_run_is_not() {
 
 #[tokio::test]
 async fn an_end_that_could_not_be_stored_is_not_told_but_the_caller_is_answered() {
-    let full: Before = |batch| {
+    let full: BatchCheck = |batch| {
         let ends = batch.iter().any(|rec| matches!(rec, Rec::Terminal { .. }));
         if ends { Err(StoreError::Disk("the disk is full".to_owned())) } else { Ok(()) }
     };
-    let store = Bent { before: full, ..Bent::default() };
-    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let store = FaultyMemoryStore { before: full, ..FaultyMemoryStore::default() };
+    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     socket.ask("a", "agent", message("k")).await;
     let frames = told(&mut socket, "a").await;

@@ -12,9 +12,9 @@ use tokio::{
 };
 
 use crate::{
-    doors::http,
+    http::http,
     limits::rest,
-    support::{Socket, TOKEN, World, connect, says, settings, sign},
+    support::{TOKEN, TestClient, TestGateway, connect, says, settings, sign},
 };
 
 /// Ways in which a link, a page or the browser history could inject another gateway or a token, as query, path and
@@ -44,7 +44,9 @@ async fn r31_no_endpoint_and_no_token_comes_from_an_address() {
     let installed = ControlUi::open(&folder).unwrap();
     let forms = slipped_in(&there);
     assert!(forms.len() >= 20, "{}", forms.len());
-    for world in [World::new(says(&["hi"])).await, World::with(|gateway| gateway.with_control_ui(installed)).await] {
+    for world in
+        [TestGateway::new(says(&["hi"])).await, TestGateway::with(|gateway| gateway.with_control_ui(installed)).await]
+    {
         for (form, referer) in &forms {
             let mut stream = TcpStream::connect(world.address).await.unwrap();
             let head =
@@ -65,7 +67,7 @@ async fn r31_no_endpoint_and_no_token_comes_from_an_address() {
                 assert!(page.starts_with("HTTP/1.1 404"), "{form}: {page}");
             }
             // A token in the URL does not authenticate a socket either.
-            let mut socket = Socket::open_at(world.address, form).await.ok().unwrap();
+            let mut socket = TestClient::open_at(world.address, form).await.ok().unwrap();
             let mut params = connect(4);
             params["auth"] = json!({});
             let refused = socket.ask("1", "connect", params).await;
@@ -151,7 +153,7 @@ fn foreign_origins(port: u16) -> Vec<String> {
 /// The client does not wait for the upgrade: it sends its credentials at once.
 #[tokio::test]
 async fn r32_the_origin_is_judged_before_the_upgrade_whoever_the_client_says_it_is() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let bad = foreign_origins(world.address.port());
     assert!(bad.len() >= 60, "{}", bad.len());
     for origin in &bad {
@@ -179,7 +181,7 @@ async fn r32_the_origin_is_judged_before_the_upgrade_whoever_the_client_says_it_
         for origin in
             ["https://desk.example", "HTTPS://DESK.example", &own("localhost"), &own("127.0.0.1"), &own("[::1]")]
         {
-            let mut socket = Socket::open(world.address, &[("origin", origin)]).await.ok().unwrap();
+            let mut socket = TestClient::open(world.address, &[("origin", origin)]).await.ok().unwrap();
             let mut params = connect(4);
             params["client"]["id"] = id.into();
             assert_eq!(socket.ask("1", "connect", params).await["ok"], true, "{id} from {origin}");
@@ -195,7 +197,7 @@ fn frame(text: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn r33_only_names_of_this_machine_are_answered() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let port = world.address.port();
     let foreign = [
         "evil.example",
@@ -239,7 +241,7 @@ async fn r33_only_names_of_this_machine_are_answered() {
             assert!(status == 403 || status == 400, "{host}{path} was answered with {status}");
         }
         if !host.is_empty() {
-            let tried = Socket::open(world.address, &[("host", host)]).await;
+            let tried = TestClient::open(world.address, &[("host", host)]).await;
             assert!(matches!(tried.err(), Some(400 | 403)), "{host}");
         }
     }
@@ -253,11 +255,11 @@ async fn r33_only_names_of_this_machine_are_answered() {
 
 #[tokio::test]
 async fn r34_nobody_is_local_behind_a_proxy_that_is_not_listed() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     for name in ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"] {
         for value in ["127.0.0.1", "::1", "for=127.0.0.1;host=localhost", "localhost", "https", "127.0.0.9", "nonsense"]
         {
-            assert_eq!(Socket::open(world.address, &[(name, value)]).await.err(), Some(403), "{name}");
+            assert_eq!(TestClient::open(world.address, &[(name, value)]).await.err(), Some(403), "{name}");
             let (status, _) =
                 http(world.address, &format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{name}: {value}")).await;
             assert_eq!(status, 403, "{name}: {value}");
@@ -270,11 +272,12 @@ async fn r35_a_page_on_this_machine_guesses_ten_times() {
     let password =
         Settings { secret: Secret::new(None, Some(TOKEN.to_owned())), ..settings(([127, 0, 0, 1], 0).into()) };
     let store = std::sync::Arc::new(homard_store::MemoryStore::default());
-    let world = World::set(password, store, says(&["hi"]), homard_agent::Rules::default(), |gateway| gateway).await;
+    let world =
+        TestGateway::set(password, store, says(&["hi"]), homard_agent::HubRules::default(), |gateway| gateway).await;
     let (address, origin) = (world.address, format!("http://localhost:{}", world.address.port()));
     let origin = &origin;
     let guess = |token: &'static str| async move {
-        let mut socket = Socket::open(address, &[("origin", origin)]).await.ok().unwrap();
+        let mut socket = TestClient::open(address, &[("origin", origin)]).await.ok().unwrap();
         let mut params = connect(4);
         params["auth"] = json!({"token": token});
         let mut answer = socket.ask("1", "connect", params).await;
@@ -304,7 +307,7 @@ async fn r35_a_page_on_this_machine_guesses_ten_times() {
 }
 
 /// An authenticated client without scopes, and the names of all methods.
-async fn nobody(world: &World) -> (Socket, Vec<String>) {
+async fn nobody(world: &TestGateway) -> (TestClient, Vec<String>) {
     let (mut nobody, _) = world.open().await;
     let mut params = connect(4);
     params["scopes"] = json!([]);
@@ -316,7 +319,7 @@ async fn nobody(world: &World) -> (Socket, Vec<String>) {
 
 #[tokio::test]
 async fn r38_every_method_asks_for_a_scope_and_what_is_unknown_for_the_highest() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (mut nobody, methods) = nobody(&world).await;
     let known = [
         "operator.read",
@@ -349,7 +352,7 @@ async fn r38_every_method_asks_for_a_scope_and_what_is_unknown_for_the_highest()
 /// the secret first and take no scopes from the request.
 #[tokio::test]
 async fn r39_there_is_one_way_to_every_method() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (_nobody, methods) = nobody(&world).await;
     for method in methods {
         for path in [format!("/{method}"), format!("/rpc/{method}"), format!("/api/{method}"), format!("/v1/{method}")]
@@ -374,9 +377,9 @@ async fn r39_there_is_one_way_to_every_method() {
 }
 
 /// Connects as the test's device through the trusted proxy.
-async fn from_afar(world: &World, change: fn(&mut Value)) -> (Socket, Value) {
+async fn from_afar(world: &TestGateway, change: fn(&mut Value)) -> (TestClient, Value) {
     let headers = [("x-forwarded-for", "198.51.100.7"), ("host", "desk.example")];
-    let mut socket = Socket::open_from(Ipv4Addr::new(127, 0, 0, 9), world.address, &headers).await.ok().unwrap();
+    let mut socket = TestClient::open_from(Ipv4Addr::new(127, 0, 0, 9), world.address, &headers).await.ok().unwrap();
     let challenge = socket.next().await;
     let (nonce, ts) = (challenge["payload"]["nonce"].as_str().unwrap(), challenge["payload"]["ts"].as_u64().unwrap());
     let mut params = connect(4);
@@ -388,7 +391,7 @@ async fn from_afar(world: &World, change: fn(&mut Value)) -> (Socket, Value) {
 
 #[tokio::test]
 async fn r43_a_device_from_elsewhere_waits_until_it_is_approved() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut owner = world.client(4, json!({"scopes": ["operator.admin"]})).await;
     let (mut socket, refused) = from_afar(&world, |_| {}).await;
     let error = &refused["error"];
@@ -412,7 +415,7 @@ async fn r43_a_device_from_elsewhere_waits_until_it_is_approved() {
 // L8: the gateway's secret alone does not widen what a device was approved for.
 #[tokio::test]
 async fn l8_a_paired_device_from_elsewhere_waits_for_more_scopes() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut owner = world.client(4, json!({"scopes": ["operator.admin"]})).await;
     let read = |params: &mut Value| params["scopes"] = json!(["operator.read"]);
     let (_socket, refused) = from_afar(&world, read).await;
@@ -432,7 +435,7 @@ async fn l8_a_paired_device_from_elsewhere_waits_for_more_scopes() {
 }
 
 /// Connects as the test's device on this machine.
-async fn as_device(world: &World, token: Option<&str>, scopes: Value) -> (Socket, Value) {
+async fn as_device(world: &TestGateway, token: Option<&str>, scopes: Value) -> (TestClient, Value) {
     let (mut socket, challenge) = world.open().await;
     let ts = challenge["ts"].as_u64().unwrap();
     let mut params = connect(4);
@@ -447,7 +450,7 @@ async fn as_device(world: &World, token: Option<&str>, scopes: Value) -> (Socket
 
 #[tokio::test]
 async fn r42_a_device_is_known_by_its_token_until_that_is_replaced_or_revoked() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut owner = world.client(4, json!({"scopes": ["operator.admin"]})).await;
     let (_first, hello) = as_device(&world, None, json!(["operator.read"])).await;
     let token = hello["payload"]["auth"]["deviceToken"].as_str().unwrap().to_owned();
@@ -474,7 +477,7 @@ async fn r42_a_device_is_known_by_its_token_until_that_is_replaced_or_revoked() 
     // After the response, the old token is invalid.
     let (_socket, refused) = as_device(&world, Some(&token), json!(["operator.read"])).await;
     assert_eq!(refused["error"]["details"]["code"], "AUTH_TOKEN_MISMATCH", "{refused}");
-    let closed = join_all(busy.iter_mut().map(Socket::rest)).await;
+    let closed = join_all(busy.iter_mut().map(TestClient::rest)).await;
     let why = (1008, "device token revoked".to_owned());
     assert_eq!(closed.iter().filter(|(_, close)| close.as_ref() == Some(&why)).count(), 21);
     let (mut third, hello) = as_device(&world, Some(&new), json!(["operator.read"])).await;
@@ -488,7 +491,7 @@ async fn r42_a_device_is_known_by_its_token_until_that_is_replaced_or_revoked() 
 /// A challenge is valid for one connection and a short time.
 #[tokio::test]
 async fn r49_a_signature_is_good_once_and_for_a_short_while() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (mut one, challenge) = world.open().await;
     let (nonce, ts) = (challenge["nonce"].as_str().unwrap(), challenge["ts"].as_u64().unwrap());
     let mut params = connect(4);

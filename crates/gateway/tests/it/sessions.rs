@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    Deleted, Rules,
+    DeletedSession, HubRules,
+    auto_reset::{AutoReset, ResetMode, ResetRule},
     command::OWNER,
-    freshness::{Freshness, Mode, Rule},
-    hub::Disposition,
+    hub::SubmitOutcome,
     intake,
 };
 use homard_proto::{
@@ -17,7 +17,7 @@ use homard_store::{Fence, MemoryStore, Rec, Store, Verdict};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::support::{Bent, Socket, World, says, waits};
+use crate::support::{FaultyMemoryStore, TestClient, TestGateway, says, waits};
 
 /// A store that contains these sessions.
 async fn store(sessions: &[(&str, Value)]) -> Arc<MemoryStore> {
@@ -31,31 +31,31 @@ async fn store(sessions: &[(&str, Value)]) -> Arc<MemoryStore> {
 }
 
 /// Sends a message; the result comes later.
-async fn send(socket: &mut Socket, run: &str, key: &str, text: &str) {
+async fn send(socket: &mut TestClient, run: &str, key: &str, text: &str) {
     let params = json!({"message": text, "idempotencyKey": run, "sessionKey": key});
     assert_eq!(socket.ask(run, "agent", params).await["payload"]["status"], "accepted");
 }
 
 /// Transcript of a run, once it has ended successfully.
-async fn session_of(socket: &mut Socket, run: &str) -> String {
+async fn session_of(socket: &mut TestClient, run: &str) -> String {
     let answer = socket.answer(run).await;
     assert_eq!(answer["payload"]["status"], "ok", "{answer}");
     answer["payload"]["result"]["meta"]["agentMeta"]["sessionId"].as_str().unwrap().to_owned()
 }
 
-async fn run(socket: &mut Socket, run: &str, key: &str, text: &str) -> String {
+async fn run(socket: &mut TestClient, run: &str, key: &str, text: &str) -> String {
     send(socket, run, key, text).await;
     session_of(socket, run).await
 }
 
 /// Texts of a session's messages.
-async fn told(socket: &mut Socket, key: &str) -> Vec<String> {
+async fn told(socket: &mut TestClient, key: &str) -> Vec<String> {
     let history = socket.ask("history", "chat.history", json!({"sessionKey": key})).await;
     let messages = history["payload"]["messages"].as_array().unwrap().clone();
     messages.iter().map(|message| message["content"][0]["text"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn refused(socket: &mut Socket, method: &str, params: Value) -> String {
+async fn refused(socket: &mut TestClient, method: &str, params: Value) -> String {
     let answer = socket.ask("refused", method, params).await;
     assert_eq!((&answer["ok"], &answer["error"]["code"]), (&json!(false), &json!("INVALID_REQUEST")), "{answer}");
     answer["error"]["message"].as_str().unwrap().to_owned()
@@ -66,7 +66,7 @@ async fn a_session_is_found_by_its_key_its_transcript_or_its_label() {
     let labelled = |id: &str, label: &str| json!({"sessionId": id, "updatedAt": 5, "label": label});
     let sessions =
         [("a", labelled("s-a", "mine")), ("b", labelled("s-b", "yours")), ("agent:ops:c", labelled("s-c", "yours"))];
-    let world = World::over(store(&sessions).await, says(&["hi"])).await;
+    let world = TestGateway::over(store(&sessions).await, says(&["hi"])).await;
     let mut old = world.client(3, json!({})).await;
     let found = json!({"ok": true, "key": "agent:main:a"});
     for params in [json!({"key": " A "}), json!({"sessionId": "s-a"}), json!({"label": "mine"})] {
@@ -79,8 +79,8 @@ async fn a_session_is_found_by_its_key_its_transcript_or_its_label() {
         (json!({"key": "nobody"}), "No session found: nobody"),
         (json!({"sessionId": "s-z"}), "No session found: s-z"),
         (json!({"label": "theirs"}), "No session found with label: theirs"),
-        (json!({"key": "a", "label": "mine"}), "give one of key, sessionId and label, not several"),
-        (json!({"label": "yours"}), "several sessions are meant; give the key of one: agent:main:b, agent:ops:c"),
+        (json!({"key": "a", "label": "mine"}), "specify only one of key, sessionId and label"),
+        (json!({"label": "yours"}), "several sessions match; specify the key of one: agent:main:b, agent:ops:c"),
     ] {
         assert_eq!(refused(&mut old, "sessions.resolve", params).await, why);
     }
@@ -91,7 +91,7 @@ async fn a_session_is_found_by_its_key_its_transcript_or_its_label() {
 
 #[tokio::test]
 async fn a_preview_shows_the_last_words() {
-    let world = World::over(store(&[("empty", json!({"sessionId": "s"}))]).await, says(&["hi"])).await;
+    let world = TestGateway::over(store(&[("empty", json!({"sessionId": "s"}))]).await, says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     run(&mut socket, "k1", "main", "one").await;
     run(&mut socket, "k2", "main", "two\n\nthree").await;
@@ -111,7 +111,7 @@ async fn a_preview_shows_the_last_words() {
 
 #[tokio::test]
 async fn a_session_can_be_made_and_described() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
     let params = json!({"key": "tui-7", "parentSessionKey": "main", "label": "mine", "succeedsParent": true});
     let made = socket.ask("1", "sessions.create", params).await["payload"].take();
@@ -142,7 +142,7 @@ async fn a_patch_merges_into_what_is_there() {
     let future = 9_000_000_000_000_u64;
     let before =
         json!({"sessionId": "s", "updatedAt": future, "thinkingLevel": "high", "verboseLevel": "on", "novel": [1]});
-    let world = World::over(store(&[("main", before)]).await, says(&["hi"])).await;
+    let world = TestGateway::over(store(&[("main", before)]).await, says(&["hi"])).await;
     let mut old = world.client(3, json!({})).await;
     let params = json!({"key": "main", "label": " mine ", "thinkingLevel": "off", "verboseLevel": "FULL", "model": "test/scripted"});
     let entry = json!({
@@ -173,8 +173,8 @@ async fn a_patch_merges_into_what_is_there() {
             "invalid sessions.patch params: at root: unexpected property 'pinned'",
         ),
         // Acceptance D10: what `/model` refuses.
-        (json!({"key": "main", "model": "p/m"}), "p/m cannot be chosen: there is no model p/m"),
-        (json!({"key": "main", "model": "m"}), "m cannot be chosen: there is no model m"),
+        (json!({"key": "main", "model": "p/m"}), "p/m cannot be chosen: unknown model p/m"),
+        (json!({"key": "main", "model": "m"}), "m cannot be chosen: unknown model m"),
         (json!({"key": "agent:nobody:x"}), "unknown agent id \"nobody\""),
     ] {
         assert_eq!(refused(&mut old, "sessions.patch", params).await, why);
@@ -187,14 +187,14 @@ async fn a_patch_merges_into_what_is_there() {
     let stale = json!({"key": "main", "pinned": false, "expectedSessionId": "other"});
     assert_eq!(
         refused(&mut new, "sessions.patch", stale).await,
-        "the session got another transcript in the meantime; look at it and try again"
+        "the session has a new transcript since it was read; read it and try again"
     );
 }
 
 #[tokio::test]
 async fn a_patch_during_a_run_outlives_it() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(3, json!({})).await;
     send(&mut socket, "k", "main", "x").await;
     let patched = socket.ask("1", "sessions.patch", json!({"key": "main", "label": "mine"})).await;
@@ -208,7 +208,7 @@ async fn a_patch_during_a_run_outlives_it() {
 
 #[tokio::test]
 async fn changes_need_the_admin_scope() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let scopes = json!({"scopes": ["operator.read", "operator.write"]});
     let mut old = world.client(3, scopes.clone()).await;
     let mut new = world.client(4, scopes).await;
@@ -232,7 +232,7 @@ async fn changes_need_the_admin_scope() {
 async fn sessions_are_listed_by_the_last_interaction_and_without_agents_that_are_gone() {
     let talked = |at: u64, talked: u64| json!({"sessionId": "s-1", "updatedAt": at, "lastInteractionAt": talked});
     let sessions = [("one", talked(3, 1)), ("two", talked(2, 2)), ("agent:gone:main", talked(1, 0))];
-    let world = World::over(store(&sessions).await, says(&["hi"])).await;
+    let world = TestGateway::over(store(&sessions).await, says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
     for (params, keys) in [
         (json!({}), ["agent:main:one", "agent:main:two", "agent:gone:main"].as_slice()),
@@ -249,7 +249,7 @@ async fn sessions_are_listed_by_the_last_interaction_and_without_agents_that_are
 async fn a_run_ends_in_the_transcript_that_it_began_in() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(0));
-        let world = World::new(waits(&gate)).await;
+        let world = TestGateway::new(waits(&gate)).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.ask("label", "sessions.patch", json!({"key": "main", "label": "mine"})).await;
         send(&mut socket, "k1", "main", "one").await;
@@ -265,14 +265,14 @@ async fn a_run_ends_in_the_transcript_that_it_began_in() {
         assert_eq!(told(&mut socket, "main").await, ["two", "hello world"]);
         gate.add_permits(1);
         assert_eq!(run(&mut socket, "k3", "main", "three").await, second);
-        assert_eq!(*world.asked.lock().unwrap(), [1, 1, 3]);
+        assert_eq!(*world.message_counts.lock().unwrap(), [1, 1, 3]);
         assert_eq!(told(&mut socket, "main").await, ["two", "hello world", "three", "hello world"]);
     }
 }
 
 #[tokio::test]
 async fn a_session_without_messages_can_be_reset() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut old = world.client(3, json!({})).await;
     let made = old.ask("1", "sessions.reset", json!({"key": "garden"})).await;
     let again = old.ask("2", "sessions.reset", json!({"key": "garden"})).await;
@@ -288,7 +288,7 @@ async fn a_session_without_messages_can_be_reset() {
 #[tokio::test]
 async fn a_command_keeps_its_place_among_the_messages() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(3, json!({})).await;
     for (run, text) in [("k1", "one"), ("k2", "two"), ("k3", "/NEW Three"), ("k4", "four")] {
         send(&mut socket, run, "main", text).await;
@@ -301,7 +301,7 @@ async fn a_command_keeps_its_place_among_the_messages() {
     assert_eq!((sessions[0] == sessions[1], sessions[2] == sessions[3]), (true, true));
     assert_ne!(sessions[1], sessions[2]);
     assert_eq!(told(&mut socket, "main").await, ["Three", "hello world", "four", "hello world"]);
-    assert_eq!(*world.asked.lock().unwrap(), [1, 3, 1, 3]);
+    assert_eq!(*world.message_counts.lock().unwrap(), [1, 3, 1, 3]);
     // A repeated request does not execute the command again.
     let params = json!({"message": "/NEW Three", "idempotencyKey": "k3", "sessionKey": "main"});
     assert_eq!(socket.ask("again", "agent", params).await["payload"]["status"], "ok");
@@ -311,7 +311,7 @@ async fn a_command_keeps_its_place_among_the_messages() {
 #[tokio::test]
 async fn a_deleted_session_is_gone_with_its_runs() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     send(&mut socket, "k1", "garden", "one").await;
     send(&mut socket, "k2", "garden", "two").await;
@@ -340,8 +340,8 @@ async fn a_deletion_says_where_it_put_the_transcript() {
             other
         }
     };
-    let store = Bent { after: files, ..Bent::default() };
-    let world = World::over(Arc::new(store), says(&["hi"])).await;
+    let store = FaultyMemoryStore { after: files, ..FaultyMemoryStore::default() };
+    let world = TestGateway::over(Arc::new(store), says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     run(&mut socket, "k1", "garden", "one").await;
     let gone = json!({
@@ -355,7 +355,7 @@ async fn a_deletion_says_where_it_put_the_transcript() {
 #[tokio::test]
 async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     send(&mut socket, "k1", "garden", "one").await;
     let key = SessionKey::parse("garden", &AgentId::main()).unwrap();
@@ -364,8 +364,8 @@ async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     let inbound = intake::agent(&world.hub, OWNER, params).await.unwrap();
     // Each is handed to the lane when first polled, so the message is queued behind the deletion.
     let (deleted, accepted) = tokio::join!(world.hub.delete(&key, None), world.hub.submit(inbound));
-    assert_eq!(deleted, Ok(Some(Deleted { archive: None })));
-    assert!(matches!(accepted.unwrap().disposition, Disposition::New(_)));
+    assert_eq!(deleted, Ok(Some(DeletedSession { archive: None })));
+    assert!(matches!(accepted.unwrap().disposition, SubmitOutcome::New(_)));
     gate.add_permits(1);
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k2"})).await;
     assert_eq!(waited["payload"]["status"], "ok");
@@ -375,16 +375,16 @@ async fn a_message_behind_a_deletion_runs_in_a_new_session() {
 #[tokio::test]
 async fn a_run_whose_session_got_a_new_transcript_does_not_go_on_after_a_restart() {
     let store = store(&[]).await;
-    let world = World::over(store.clone(), waits(&Arc::new(Semaphore::new(0)))).await;
+    let world = TestGateway::over(store.clone(), waits(&Arc::new(Semaphore::new(0)))).await;
     let mut socket = world.client(4, json!({})).await;
     send(&mut socket, "k1", "main", "one").await;
     socket.ask("1", "sessions.reset", json!({"key": "main"})).await;
     // Simulates a dead process: its model never answers.
-    let next = World::over(store, says(&["hi"])).await;
+    let next = TestGateway::over(store, says(&["hi"])).await;
     assert_eq!(next.hub.recover(Default::default()).await.map(|recovered| recovered.resumed), Ok(0));
     let mut socket = next.client(4, json!({})).await;
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k1"})).await;
-    let why = "INTERRUPTED: the program was restarted, and the session had got a new transcript";
+    let why = "INTERRUPTED: the gateway was restarted, and the session has a new transcript";
     assert_eq!((&waited["payload"]["status"], &waited["payload"]["error"]), (&json!("error"), &json!(why)));
     run(&mut socket, "k2", "main", "two").await;
     assert_eq!(told(&mut socket, "main").await, ["two", "hi"]);
@@ -392,7 +392,7 @@ async fn a_run_whose_session_got_a_new_transcript_does_not_go_on_after_a_restart
 
 #[tokio::test]
 async fn what_cannot_be_deleted_says_so() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(3, json!({})).await;
     assert_eq!(
         refused(&mut socket, "sessions.delete", json!({"key": "main"})).await,
@@ -405,11 +405,12 @@ async fn what_cannot_be_deleted_says_so() {
 // Case 75 and, with a scheduled run in place of a heartbeat, case 77.
 #[tokio::test]
 async fn a_stale_session_begins_anew_with_the_next_message_of_a_person() {
-    let idle = Rule { mode: Some(Mode::Idle), ..Rule::default() };
-    let freshness = Freshness { all: Some(idle), ..Freshness::default() };
+    let idle = ResetRule { mode: Some(ResetMode::Idle), ..ResetRule::default() };
+    let freshness = AutoReset { all: Some(idle), ..AutoReset::default() };
     let old = |id: &str| json!({"sessionId": id, "updatedAt": 5, "label": "mine"});
     let store = store(&[("a", old("s-a")), ("b", old("s-b")), ("c", old("s-c"))]).await;
-    let world = World::ruled(store, says(&["hi"]), Rules { freshness, ..Rules::default() }).await;
+    let world =
+        TestGateway::ruled(store, says(&["hi"]), HubRules { auto_reset: freshness, ..HubRules::default() }).await;
     let mut socket = world.client(3, json!({})).await;
     // A person's message finds the session stale, and keeps the new one fresh.
     let fresh = run(&mut socket, "k1", "a", "one").await;

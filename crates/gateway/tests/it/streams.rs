@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use homard_model::{Event, stream::CallDelta};
+use homard_model::{ModelEvent, stream::CallDelta};
 use homard_proto::message::StopReason;
 use serde_json::{Value, json};
 use tokio::{
@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use crate::{
-    exchange::{is_end, lawful, text, until},
-    support::{Script, World, done, says, waits},
+    exchange::{check_invariants, is_end, text, until},
+    support::{Script, TestGateway, done, says, waits},
 };
 
 fn message(run: &str) -> Value {
@@ -34,7 +34,7 @@ fn speaks(gate: &Arc<Semaphore>, words: usize) -> Script {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                Event::Text(format!(" {word}"))
+                ModelEvent::Text(format!(" {word}"))
             }
         });
         words.chain(stream::iter([done(StopReason::Stop)])).boxed()
@@ -45,7 +45,7 @@ fn speaks(gate: &Arc<Semaphore>, words: usize) -> Script {
 #[tokio::test]
 async fn a_conversation_is_paced_by_its_generation_and_all_of_it_is_told_before_the_end() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(speaks(&gate, 40)).await;
+    let world = TestGateway::new(speaks(&gate, 40)).await;
     let mut old = world.client(3, json!({})).await;
     let mut new = world.client(4, json!({})).await;
     let before = Instant::now();
@@ -68,7 +68,7 @@ async fn a_conversation_is_paced_by_its_generation_and_all_of_it_is_told_before_
         let most = 2 + (took.as_millis() / pace) as usize;
         assert!((2..=most).contains(&deltas.len()), "{} deltas in {took:?}", deltas.len());
         assert_eq!(text(deltas.last().unwrap()), Some(whole.trim()));
-        assert_eq!(text(&lawful(frames)["k"]), Some(whole.trim()));
+        assert_eq!(text(&check_invariants(frames)["k"]), Some(whole.trim()));
     }
     assert!(took > Duration::from_millis(150), "the words came too fast to say anything: {took:?}");
 }
@@ -77,16 +77,16 @@ async fn a_conversation_is_paced_by_its_generation_and_all_of_it_is_told_before_
 #[tokio::test]
 async fn words_that_come_together_are_told_together() {
     let words: Script = Arc::new(|_| {
-        let words = (0..10).map(|word| Event::Text(format!(" {word}")));
+        let words = (0..10).map(|word| ModelEvent::Text(format!(" {word}")));
         stream::iter(words.chain([done(StopReason::Stop)])).boxed()
     });
     for protocol in [3, 4] {
-        let world = World::new(words.clone()).await;
+        let world = TestGateway::new(words.clone()).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k")).await;
         let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
         assert!(deltas(&frames).len() <= 2, "{:?}", deltas(&frames));
-        assert_eq!(text(&lawful(&frames)["k"]), Some("0 1 2 3 4 5 6 7 8 9"));
+        assert_eq!(text(&check_invariants(&frames)["k"]), Some("0 1 2 3 4 5 6 7 8 9"));
     }
 }
 
@@ -94,7 +94,7 @@ async fn words_that_come_together_are_told_together() {
 async fn the_last_words_are_told_although_nothing_more_is_said() {
     for protocol in [3, 4] {
         let gate = Arc::new(Semaphore::new(2));
-        let world = World::new(speaks(&gate, 3)).await;
+        let world = TestGateway::new(speaks(&gate, 3)).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k")).await;
         let frames = until(&mut socket, |frame| text(&frame["payload"]) == Some("0 1")).await;
@@ -105,7 +105,7 @@ async fn the_last_words_are_told_although_nothing_more_is_said() {
 #[tokio::test]
 async fn whoever_comes_late_hears_all_of_a_conversation_with_its_first_delta() {
     let gate = Arc::new(Semaphore::new(1));
-    let world = World::new(speaks(&gate, 2)).await;
+    let world = TestGateway::new(speaks(&gate, 2)).await;
     let mut socket = world.client(4, json!({})).await;
     socket.send("r", "chat.send", message("k")).await;
     let mut frames = until(&mut socket, |frame| text(&frame["payload"]) == Some("0")).await;
@@ -115,7 +115,7 @@ async fn whoever_comes_late_hears_all_of_a_conversation_with_its_first_delta() {
     let first = deltas(&heard)[0];
     assert_eq!((&first["deltaText"], &first["replace"], text(first)), (&json!("0 1"), &json!(true), Some("0 1")));
     frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
-    lawful(&frames);
+    check_invariants(&frames);
     let next = deltas(&frames)[1];
     assert_eq!((&next["deltaText"], next.get("replace")), (&json!(" 1"), None));
 }
@@ -129,7 +129,7 @@ fn calls_a_tool() -> Script {
         }
         let (id, name) = (Some("call-1".to_owned()), Some("echo".to_owned()));
         let call = CallDelta { index: 0, id, name, arguments: "{}".to_owned() };
-        stream::iter([Event::Call(call), done(StopReason::ToolUse)]).boxed()
+        stream::iter([ModelEvent::Call(call), done(StopReason::ToolUse)]).boxed()
     })
 }
 
@@ -137,7 +137,7 @@ fn calls_a_tool() -> Script {
 #[tokio::test]
 async fn steps_are_numbered_from_one_without_holes_and_those_that_are_not_told_raise_no_alarm() {
     for protocol in [3, 4] {
-        let world = World::new(calls_a_tool()).await;
+        let world = TestGateway::new(calls_a_tool()).await;
         let mut starter = world.client(4, json!({})).await;
         let mut other = world.client(protocol, json!({})).await;
         starter.send("r", "chat.send", message("k")).await;
@@ -147,12 +147,12 @@ async fn steps_are_numbered_from_one_without_holes_and_those_that_are_not_told_r
                 .collect()
         };
         let whole = until(&mut starter, |frame| is_end(frame, "k")).await;
-        lawful(&whole);
+        check_invariants(&whole);
         let names = ["lifecycle", "tool", "tool", "tool", "assistant", "lifecycle"];
         let all: Vec<_> = (1..).zip(names.map(str::to_owned)).collect();
         assert_eq!(steps(&whole), all);
         let part = until(&mut other, |frame| is_end(frame, "k")).await;
-        lawful(&part);
+        check_invariants(&part);
         assert_eq!(steps(&part), [all[0].clone(), all[4].clone(), all[5].clone()]);
     }
 }
@@ -160,7 +160,7 @@ async fn steps_are_numbered_from_one_without_holes_and_those_that_are_not_told_r
 /// Case 122: a provider that does not stream.
 #[tokio::test]
 async fn an_answer_that_comes_at_once_is_one_step_and_one_delta() {
-    let world = World::new(says(&["all of it"])).await;
+    let world = TestGateway::new(says(&["all of it"])).await;
     let mut socket = world.client(4, json!({})).await;
     socket.send("r", "chat.send", message("k")).await;
     let frames = until(&mut socket, |frame| is_end(frame, "k")).await;
@@ -174,7 +174,7 @@ async fn an_answer_that_comes_at_once_is_one_step_and_one_delta() {
 #[tokio::test]
 async fn a_client_that_breaks_off_disturbs_nobody() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     let mut broken = world.client(4, json!({})).await;
     socket.send("r", "chat.send", message("k")).await;
@@ -183,7 +183,7 @@ async fn a_client_that_breaks_off_disturbs_nobody() {
     drop(broken);
     gate.add_permits(1);
     frames.extend(until(&mut socket, |frame| is_end(frame, "k")).await);
-    assert_eq!(text(&lawful(&frames)["k"]), Some("hello world"));
+    assert_eq!(text(&check_invariants(&frames)["k"]), Some("hello world"));
 }
 
 /// Pitfall 51: text that may become the silent-reply token is held back until it is certain.
@@ -195,13 +195,13 @@ async fn the_beginning_of_a_silent_answer_is_never_told() {
         let gate = waiting.clone();
         let rest = stream::once(async move {
             gate.acquire().await.unwrap().forget();
-            Event::Text("_REPLY".to_owned())
+            ModelEvent::Text("_REPLY".to_owned())
         });
-        let first = stream::iter([Event::Text("NO".to_owned())]);
+        let first = stream::iter([ModelEvent::Text("NO".to_owned())]);
         first.chain(rest).chain(stream::iter([done(StopReason::Stop)])).boxed()
     });
     for protocol in [3, 4] {
-        let world = World::new(silent.clone()).await;
+        let world = TestGateway::new(silent.clone()).await;
         let mut socket = world.client(protocol, json!({})).await;
         socket.send("r", "chat.send", message("k")).await;
         let mut frames = until(&mut socket, |frame| frame["payload"]["data"]["phase"] == "start").await;

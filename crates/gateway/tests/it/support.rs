@@ -15,18 +15,20 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
-    Agents, Ambient, Hub, Profile, Rules, Slots,
+    Agents, Ambient, Hub, HubRules, Profile, Slots,
     access::ToolRules,
     schedule::{
         self, Schedule,
-        heartbeat::{Pulse, Reader},
-        shelf::MemoryShelf,
+        heartbeat::{HeartbeatConfig, HeartbeatFile},
+        store::MemoryJobStore,
     },
     task,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_gateway::{Gateway, Secret, Settings, bind};
-use homard_model::{Event, EventStream, Model, Request, Spec, ToolSpec, roster::Roster, stream::Done};
+use homard_model::{
+    EventStream, Model, ModelEvent, ModelSpec, Request, ToolSpec, candidates::Candidates, stream::AnswerEnd,
+};
 use homard_proto::{
     AgentId, RunId, SessionId, SessionKey,
     message::{StopReason, Usage},
@@ -34,9 +36,9 @@ use homard_proto::{
     transcript::Entry,
 };
 use homard_store::{
-    DeliveryRow, Error as StoreError, Fence, Look, MemoryStore, Rec, RunRow, Session, Store, ToolClass, Unfinished,
-    Verdict,
-    spend::{Period, Spent},
+    DeliveryRow, Error as StoreError, Fence, MemoryStore, Rec, RunQuery, RunRow, Session, Store, ToolClass,
+    UnfinishedRun, Verdict,
+    usage::{UsageQuery, UsageSum},
 };
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -53,7 +55,7 @@ use tokio_tungstenite::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::record::Notes;
+use crate::record::ConnectionRecord;
 
 pub(crate) const TOKEN: &str = "the-shared-token";
 
@@ -63,16 +65,16 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The model's n-th answer.
 pub(crate) type Script = Arc<dyn Fn(usize) -> EventStream + Send + Sync>;
 
-struct Scripted {
-    spec: Spec,
+struct GatewayTestModel {
+    spec: ModelSpec,
     script: Script,
     answers: AtomicUsize,
     asked: Arc<Mutex<Vec<usize>>>,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
-impl Model for Scripted {
-    fn spec(&self) -> &Spec {
+impl Model for GatewayTestModel {
+    fn spec(&self) -> &ModelSpec {
         &self.spec
     }
 
@@ -83,14 +85,14 @@ impl Model for Scripted {
     }
 }
 
-pub(crate) fn done(stop: StopReason) -> Event {
-    Event::Done(Done { stop, usage: Usage { input: 100, output: 5, ..Usage::default() } })
+pub(crate) fn done(stop: StopReason) -> ModelEvent {
+    ModelEvent::Done(AnswerEnd { stop, usage: Usage { input: 100, output: 5, ..Usage::default() } })
 }
 
 /// Every answer consists of these texts.
 pub(crate) fn says(words: &'static [&'static str]) -> Script {
     Arc::new(move |_| {
-        let words = words.iter().map(|&word| Event::Text(word.to_owned()));
+        let words = words.iter().map(|&word| ModelEvent::Text(word.to_owned()));
         stream::iter(words.chain([done(StopReason::Stop)])).boxed()
     })
 }
@@ -102,19 +104,19 @@ pub(crate) fn waits(gate: &Arc<Semaphore>) -> Script {
         let gate = gate.clone();
         let rest = stream::once(async move {
             gate.acquire().await.unwrap().forget();
-            Event::Text(" world".to_owned())
+            ModelEvent::Text(" world".to_owned())
         });
-        let first = stream::iter([Event::Text("hello".to_owned())]);
+        let first = stream::iter([ModelEvent::Text("hello".to_owned())]);
         first.chain(rest).chain(stream::iter([done(StopReason::Stop)])).boxed()
     })
 }
 
 /// A tool that returns its arguments, with this name and class. `fail` and `panic` in the arguments cause errors. The
 /// one named `gate` waits for a permit first.
-struct Echo(&'static str, ToolClass, Arc<Semaphore>);
+struct EchoTool(&'static str, ToolClass, Arc<Semaphore>);
 
 #[async_trait]
-impl Tool for Echo {
+impl Tool for EchoTool {
     fn spec(&self) -> ToolSpec {
         // This one accepts integers only.
         let parameters = match self.0 {
@@ -146,22 +148,22 @@ impl Tool for Echo {
 }
 
 /// Hook that can reject a batch before it is stored.
-pub(crate) type Before = fn(&[Rec]) -> Result<(), StoreError>;
+pub(crate) type BatchCheck = fn(&[Rec]) -> Result<(), StoreError>;
 
 /// A memory store with injected errors and changed verdicts.
-pub(crate) struct Bent {
+pub(crate) struct FaultyMemoryStore {
     pub(crate) store: MemoryStore,
-    pub(crate) before: Before,
+    pub(crate) before: BatchCheck,
     pub(crate) after: fn(Verdict) -> Verdict,
     /// Every batch waits for a permit.
     pub(crate) gate: Arc<Semaphore>,
     /// Every read of a transcript waits for a permit.
     pub(crate) reads: Arc<Semaphore>,
     /// Number of transcript reads that fail.
-    pub(crate) blind: Arc<AtomicUsize>,
+    pub(crate) failing_reads: Arc<AtomicUsize>,
 }
 
-impl Default for Bent {
+impl Default for FaultyMemoryStore {
     fn default() -> Self {
         Self {
             store: MemoryStore::default(),
@@ -169,13 +171,13 @@ impl Default for Bent {
             after: |verdict| verdict,
             gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             reads: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
-            blind: Arc::default(),
+            failing_reads: Arc::default(),
         }
     }
 }
 
 #[async_trait]
-impl Store for Bent {
+impl Store for FaultyMemoryStore {
     async fn commit(&self, fence: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, StoreError> {
         self.gate.acquire().await.unwrap().forget();
         (self.before)(&batch)?;
@@ -193,7 +195,7 @@ impl Store for Bent {
 
     async fn transcript(&self, key: &SessionKey, session: &SessionId) -> Result<Option<Vec<Entry>>, StoreError> {
         self.reads.acquire().await.unwrap().forget();
-        if self.blind.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if self.failing_reads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(StoreError::Disk("as it was told".to_owned()));
         }
         self.store.transcript(key, session).await
@@ -215,7 +217,7 @@ impl Store for Bent {
         self.store.find(session).await
     }
 
-    async fn recover(&self) -> Result<Vec<Unfinished>, StoreError> {
+    async fn recover(&self) -> Result<Vec<UnfinishedRun>, StoreError> {
         self.store.recover().await
     }
 
@@ -223,59 +225,59 @@ impl Store for Bent {
         self.store.outbox().await
     }
 
-    async fn runs(&self, look: &Look) -> Result<Vec<RunRow>, StoreError> {
+    async fn runs(&self, look: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
         self.store.runs(look).await
     }
 
-    async fn run_named(&self, name: &str) -> Result<Option<RunId>, StoreError> {
-        self.store.run_named(name).await
+    async fn find_run(&self, name: &str) -> Result<Option<RunId>, StoreError> {
+        self.store.find_run(name).await
     }
 
-    async fn posted(&self, run: &RunId) -> Result<Vec<DeliveryRow>, StoreError> {
-        self.store.posted(run).await
+    async fn deliveries_of(&self, run: &RunId) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.store.deliveries_of(run).await
     }
 
-    async fn spent(&self, period: &Period) -> Result<Vec<Spent>, StoreError> {
-        self.store.spent(period).await
+    async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        self.store.usage(period).await
     }
 }
 
 /// A running gateway.
-pub(crate) struct World {
+pub(crate) struct TestGateway {
     pub(crate) address: SocketAddr,
     pub(crate) hub: Hub,
     pub(crate) stop: CancellationToken,
     pub(crate) serving: JoinHandle<()>,
     /// Number of messages in each model request.
-    pub(crate) asked: Arc<Mutex<Vec<usize>>>,
+    pub(crate) message_counts: Arc<Mutex<Vec<usize>>>,
     /// The model requests.
     pub(crate) requests: Arc<Mutex<Vec<Request>>>,
     /// The tool `gate` returns once per permit.
     pub(crate) gate: Arc<Semaphore>,
 }
 
-impl World {
+impl TestGateway {
     pub(crate) async fn new(script: Script) -> Self {
         Self::over(Arc::new(MemoryStore::default()), script).await
     }
 
     pub(crate) async fn over(store: Arc<dyn Store>, script: Script) -> Self {
-        Self::ruled(store, script, Rules::default()).await
+        Self::ruled(store, script, HubRules::default()).await
     }
 
-    pub(crate) async fn ruled(store: Arc<dyn Store>, script: Script, rules: Rules) -> Self {
+    pub(crate) async fn ruled(store: Arc<dyn Store>, script: Script, rules: HubRules) -> Self {
         Self::built(store, script, rules, |gateway| gateway).await
     }
 
     /// A gateway that answers "hi" and is configured by `change`.
     pub(crate) async fn with(change: impl FnOnce(Gateway) -> Gateway) -> Self {
-        Self::built(Arc::new(MemoryStore::default()), says(&["hi"]), Rules::default(), change).await
+        Self::built(Arc::new(MemoryStore::default()), says(&["hi"]), HubRules::default(), change).await
     }
 
     pub(crate) async fn built(
         store: Arc<dyn Store>,
         script: Script,
-        rules: Rules,
+        rules: HubRules,
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
         Self::equipped(store, script, rules, &[("echo", ToolClass::Read)], change).await
@@ -285,7 +287,7 @@ impl World {
     pub(crate) async fn equipped(
         store: Arc<dyn Store>,
         script: Script,
-        rules: Rules,
+        rules: HubRules,
         tools: &[(&'static str, ToolClass)],
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
@@ -298,7 +300,7 @@ impl World {
         settings: Settings,
         store: Arc<dyn Store>,
         script: Script,
-        rules: Rules,
+        rules: HubRules,
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
         Self::furnished((settings, &[]), store, script, rules, change).await
@@ -308,28 +310,33 @@ impl World {
         (settings, tools): (Settings, &[(&'static str, ToolClass)]),
         store: Arc<dyn Store>,
         script: Script,
-        rules: Rules,
+        rules: HubRules,
         change: impl FnOnce(Gateway) -> Gateway,
     ) -> Self {
-        let spec = Spec {
+        let spec = ModelSpec {
             provider: "test".to_owned(),
             model: "scripted".to_owned(),
             api: "none".to_owned(),
             context_window: 100_000,
             max_output: 1000,
-            ..Spec::default()
+            ..ModelSpec::default()
         };
         let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
         let requests: Arc<Mutex<Vec<Request>>> = Arc::default();
-        let model =
-            Scripted { spec, script, answers: AtomicUsize::new(0), asked: asked.clone(), requests: requests.clone() };
+        let model = GatewayTestModel {
+            spec,
+            script,
+            answers: AtomicUsize::new(0),
+            asked: asked.clone(),
+            requests: requests.clone(),
+        };
         let gate = Arc::new(Semaphore::new(0));
-        let tool = |&(name, class): &_| Arc::new(Echo(name, class, gate.clone())) as Arc<dyn Tool>;
+        let tool = |&(name, class): &_| Arc::new(EchoTool(name, class, gate.clone())) as Arc<dyn Tool>;
         let profile = Profile {
             toolbox: Toolbox::new(tools.iter().map(tool)),
             rules: Some(ToolRules::default()),
             timeout: Some(Duration::from_secs(60)),
-            ..Profile::new(AgentId::main(), Roster::alone(Arc::new(model)))
+            ..Profile::new(AgentId::main(), Candidates::single(Arc::new(model)))
         };
         let agents = Agents::new(profile, []);
         let (store, slots) = ((store, Fence::default()), Slots::new(4, 4, 1));
@@ -337,29 +344,29 @@ impl World {
         let gateway = bind(settings).await.unwrap();
         let address = gateway.local_addrs()[0];
         let stop = CancellationToken::new();
-        let planned = schedule::Settings {
+        let planned = schedule::ScheduleSettings {
             is_enabled: true,
             zone: TimeZone::UTC,
-            pulses: vec![Pulse::of(AgentId::main())],
-            file: Reader::new(|_| None),
+            heartbeats: vec![HeartbeatConfig::of(AgentId::main())],
+            file: HeartbeatFile::new(|_| None),
         };
-        let shelf = Arc::new(MemoryShelf::default());
+        let shelf = Arc::new(MemoryJobStore::default());
         let (schedule, _) = Schedule::start(&hub, shelf, planned, stop.clone()).await.unwrap();
         let gateway = change(gateway.with_schedule(Ok(schedule)));
         let serving = task::spawn("gateway", gateway.serve(hub.clone(), feed, stop.clone()));
-        Self { address, hub, stop, serving, asked, requests, gate }
+        Self { address, hub, stop, serving, message_counts: asked, requests, gate }
     }
 
     /// Opens a connection and returns it with its challenge.
-    pub(crate) async fn open(&self) -> (Socket, Value) {
-        let mut socket = Socket::open(self.address, &[]).await.unwrap();
+    pub(crate) async fn open(&self) -> (TestClient, Value) {
+        let mut socket = TestClient::open(self.address, &[]).await.unwrap();
         let challenge = socket.next().await;
         assert_eq!(challenge["event"], "connect.challenge");
         (socket, challenge["payload"].clone())
     }
 
     /// Opens a connection and completes the handshake.
-    pub(crate) async fn client(&self, protocol: u64, change: Value) -> Socket {
+    pub(crate) async fn client(&self, protocol: u64, change: Value) -> TestClient {
         let (mut socket, _) = self.open().await;
         let mut params = connect(protocol);
         for (name, value) in change.as_object().unwrap() {
@@ -396,9 +403,9 @@ pub(crate) fn connect(protocol: u64) -> Value {
 }
 
 /// Client side of a WebSocket.
-pub(crate) struct Socket(WebSocketStream<TcpStream>, Notes);
+pub(crate) struct TestClient(WebSocketStream<TcpStream>, ConnectionRecord);
 
-impl Socket {
+impl TestClient {
     /// Connects with these headers; an HTTP response instead of an upgrade is returned as its status.
     pub(crate) async fn open(address: SocketAddr, headers: &[(&'static str, &str)]) -> Result<Self, u16> {
         Self::open_from(Ipv4Addr::LOCALHOST, address, headers).await
@@ -435,7 +442,7 @@ impl Socket {
         match timeout(PATIENCE, opening).await.unwrap() {
             Ok((socket, response)) => {
                 assert!(response.headers().get("sec-websocket-extensions").is_none());
-                Ok(Self(socket, Notes::default()))
+                Ok(Self(socket, ConnectionRecord::default()))
             }
             Err(WsError::Http(response)) => Err(response.status().as_u16()),
             Err(error) => panic!("{error}"),
@@ -473,7 +480,7 @@ impl Socket {
 
     /// Returns the next frame.
     pub(crate) async fn next(&mut self) -> Value {
-        match self.hear().await {
+        match self.read().await {
             Some(Message::Text(text)) => serde_json::from_str(&text).unwrap(),
             other => panic!("expected a frame, got {other:?}"),
         }
@@ -483,7 +490,7 @@ impl Socket {
     pub(crate) async fn rest(&mut self) -> (Vec<Value>, Option<(u16, String)>) {
         let mut frames = Vec::new();
         loop {
-            match self.hear().await {
+            match self.read().await {
                 Some(Message::Text(text)) => frames.push(serde_json::from_str(&text).unwrap()),
                 Some(Message::Close(close)) => {
                     let close = close.unwrap();
@@ -496,7 +503,7 @@ impl Socket {
     }
 
     /// Returns the next message other than a ping; `None` when the connection is lost.
-    async fn hear(&mut self) -> Option<Message> {
+    async fn read(&mut self) -> Option<Message> {
         loop {
             match timeout(PATIENCE, self.0.next()).await.expect("nothing was heard for too long") {
                 Some(Ok(Message::Ping(_))) => {}

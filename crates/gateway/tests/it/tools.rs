@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{Agents, Profile, Rules};
-use homard_model::{Event, stream::CallDelta};
+use homard_agent::{Agents, HubRules, Profile};
+use homard_model::{ModelEvent, stream::CallDelta};
 use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
 use homard_store::{Fence, MemoryStore, Rec, Store};
 use serde_json::{Value, json};
 
-use crate::support::{Script, Socket, World, done, says};
+use crate::support::{Script, TestClient, TestGateway, done, says};
 
 /// Calls `echo`, then answers.
 pub(crate) fn calls_a_tool() -> Script {
@@ -24,21 +24,21 @@ pub(crate) fn calls_a_tool() -> Script {
             name: Some("echo".to_owned()),
             arguments: r#"{"x":1}"#.to_owned(),
         };
-        stream::iter([Event::Call(call), done(StopReason::ToolUse)]).boxed()
+        stream::iter([ModelEvent::Call(call), done(StopReason::ToolUse)]).boxed()
     })
 }
 
-async fn world(verbose: Option<&str>) -> World {
+async fn world(verbose: Option<&str>) -> TestGateway {
     let store = MemoryStore::default();
     let mut record = Record::new(SessionId::parse("s-1").unwrap(), 1);
     record.verbose_level = verbose.map(str::to_owned);
     let patch = Rec::Patch { run: None, key: AgentId::main().main_session(), expect: None, record: Box::new(record) };
     store.commit(&Fence::default(), vec![patch]).await.unwrap();
-    World::over(Arc::new(store), calls_a_tool()).await
+    TestGateway::over(Arc::new(store), calls_a_tool()).await
 }
 
 /// Data of the tool events before the last response.
-async fn heard(socket: &mut Socket) -> Vec<Value> {
+async fn heard(socket: &mut TestClient) -> Vec<Value> {
     let mut tools = Vec::new();
     loop {
         let frame = socket.next().await;
@@ -62,7 +62,7 @@ fn steps(detail: bool) -> Vec<Value> {
     vec![start, update, result]
 }
 
-async fn started(world: &World, protocol: u64, caps: Value) -> Vec<Value> {
+async fn started(world: &TestGateway, protocol: u64, caps: Value) -> Vec<Value> {
     let mut socket = world.client(protocol, json!({"caps": caps})).await;
     socket.send("a", "agent", json!({"message": "x", "idempotencyKey": "k"})).await;
     heard(&mut socket).await
@@ -92,7 +92,7 @@ async fn protocol_three_hears_what_the_agent_says_when_the_session_says_nothing(
     for (verbose, expected) in [(None, steps(true)), (Some("off"), Vec::new())] {
         let world = world(verbose).await;
         let profile = (**world.hub.agents().get(&AgentId::main()).unwrap()).clone();
-        world.hub.set_up(Agents::new(Profile { verbose: Some("full"), ..profile }, []), Rules::default());
+        world.hub.reconfigure(Agents::new(Profile { verbose: Some("full"), ..profile }, []), HubRules::default());
         assert_eq!(started(&world, 3, json!(["tool-events"])).await, expected, "{verbose:?}");
     }
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    Rules,
-    purse::{Limit, Limits},
+    HubRules,
+    budget::{BudgetLimit, BudgetLimits},
 };
 use homard_store::MemoryStore;
 use serde_json::{Value, json};
 
-use crate::support::{World, says};
+use crate::support::{TestGateway, says};
 
-async fn run(socket: &mut crate::support::Socket, id: &str, message: &str) -> Value {
+async fn run(socket: &mut crate::support::TestClient, id: &str, message: &str) -> Value {
     let params = json!({"message": message, "idempotencyKey": id, "sessionKey": "main"});
     socket.ask(&format!("send-{id}"), "agent", params).await;
     socket.ask(&format!("wait-{id}"), "agent.wait", json!({"runId": id, "timeoutMs": 10_000})).await
@@ -19,7 +19,7 @@ async fn run(socket: &mut crate::support::Socket, id: &str, message: &str) -> Va
 
 #[tokio::test]
 async fn the_life_of_a_run_is_told_and_every_moment_has_a_name() {
-    let world = World::new(says(&["Hi ", "there."])).await;
+    let world = TestGateway::new(says(&["Hi ", "there."])).await;
     let mut socket = world.client(4, json!({})).await;
     assert_eq!(run(&mut socket, "r1", "hello").await["payload"]["status"], "ok");
     let life = socket.ask("1", "runs.trace", json!({"id": "r1"})).await["payload"].clone();
@@ -42,7 +42,7 @@ async fn the_life_of_a_run_is_told_and_every_moment_has_a_name() {
 
 #[tokio::test]
 async fn runs_are_listed_newest_first_page_by_page() {
-    let world = World::new(says(&["Hi."])).await;
+    let world = TestGateway::new(says(&["Hi."])).await;
     let mut socket = world.client(3, json!({})).await;
     for id in ["a", "b", "c"] {
         run(&mut socket, id, "hello").await;
@@ -58,19 +58,19 @@ async fn runs_are_listed_newest_first_page_by_page() {
 
 #[tokio::test]
 async fn an_unknown_name_and_bad_parameters_are_told() {
-    let world = World::new(says(&["Hi."])).await;
+    let world = TestGateway::new(says(&["Hi."])).await;
     let mut socket = world.client(4, json!({})).await;
     let said = |answer: Value| answer["error"]["message"].as_str().unwrap().to_owned();
     let unknown = said(socket.ask("1", "runs.trace", json!({"id": "nobody"})).await);
-    assert_eq!(unknown, "no run of this name is remembered: nobody; runs.list tells those that are");
+    assert_eq!(unknown, "unknown run: nobody; runs.list returns the known runs");
     assert!(said(socket.ask("2", "runs.list", json!({"limit": 0})).await).starts_with("invalid runs.list params"));
     let day = said(socket.ask("3", "usage.cost", json!({"startDate": "2026-13-77"})).await);
-    assert_eq!(day, "not a day: 2026-13-77; write it as 2026-11-15");
+    assert_eq!(day, "invalid date: 2026-13-77; write it as 2026-11-15");
 }
 
 #[tokio::test]
 async fn what_models_took_is_told_by_day_and_by_session() {
-    let world = World::new(says(&["Hi."])).await;
+    let world = TestGateway::new(says(&["Hi."])).await;
     let mut socket = world.client(4, json!({})).await;
     run(&mut socket, "a", "hello").await;
     run(&mut socket, "b", "hello").await;
@@ -92,13 +92,13 @@ async fn what_models_took_is_told_by_day_and_by_session() {
 
 #[tokio::test]
 async fn at_the_limit_new_work_is_refused_with_what_helps() {
-    let tokens = Limit { tokens: Some(10), cost: None };
-    let rules = Rules { limits: Limits { day: tokens, ..Limits::default() }, ..Rules::default() };
-    let world = World::ruled(Arc::new(MemoryStore::default()), says(&["Hi."]), rules).await;
+    let tokens = BudgetLimit { tokens: Some(10), cost: None };
+    let rules = HubRules { budgets: BudgetLimits { day: tokens, ..BudgetLimits::default() }, ..HubRules::default() };
+    let world = TestGateway::ruled(Arc::new(MemoryStore::default()), says(&["Hi."]), rules).await;
     let mut socket = world.client(4, json!({})).await;
     let waited = run(&mut socket, "a", "hello").await;
     let error = waited["payload"]["error"].as_str().unwrap().to_owned();
-    assert!(error.starts_with("Your message was not answered: the budget of today is 10 tokens"), "{error}");
-    assert!(error.ends_with("To allow more, set budgets.day.tokens"), "{error}");
-    assert!(world.asked.lock().unwrap().is_empty(), "nobody was asked");
+    assert!(error.starts_with("Your message was not answered: the budget for today is 10 tokens"), "{error}");
+    assert!(error.ends_with("To raise it, set budgets.day.tokens"), "{error}");
+    assert!(world.message_counts.lock().unwrap().is_empty(), "nobody was asked");
 }

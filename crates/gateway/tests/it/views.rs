@@ -7,10 +7,10 @@ use tokio::sync::Semaphore;
 
 use crate::{
     exchange::{is_end, until},
-    support::{Socket, World, connect, says, waits},
+    support::{TestClient, TestGateway, connect, says, waits},
 };
 
-async fn get(socket: &mut Socket, method: &str, params: Value) -> Value {
+async fn get(socket: &mut TestClient, method: &str, params: Value) -> Value {
     let answer = socket.ask(method, method, params).await;
     assert_eq!(answer["ok"], true, "{answer}");
     answer["payload"].clone()
@@ -18,7 +18,7 @@ async fn get(socket: &mut Socket, method: &str, params: Value) -> Value {
 
 #[tokio::test]
 async fn models_commands_and_tools_are_those_of_the_house() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     for protocol in [3, 4] {
         let mut socket = world.client(protocol, json!({})).await;
         let models = get(&mut socket, "models.list", json!({"view": "configured"})).await;
@@ -43,7 +43,7 @@ async fn models_commands_and_tools_are_those_of_the_house() {
 
 #[tokio::test]
 async fn a_page_starts_with_what_was_said_and_what_can_be_said() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut socket = world.client(4, json!({})).await;
     get(&mut socket, "chat.send", json!({"sessionKey": "main", "message": "hello", "idempotencyKey": "k1"})).await;
     get(&mut socket, "agent.wait", json!({"runId": "k1"})).await;
@@ -59,7 +59,7 @@ async fn a_page_starts_with_what_was_said_and_what_can_be_said() {
 
 #[tokio::test]
 async fn who_follows_conversations_hears_that_they_change_and_nobody_else_does() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let mut follower = world.client(4, json!({})).await;
     let mut other = world.client(4, json!({})).await;
     assert_eq!(get(&mut follower, "sessions.subscribe", json!({})).await, json!({"subscribed": true}));
@@ -92,7 +92,7 @@ async fn who_follows_conversations_hears_that_they_change_and_nobody_else_does()
 #[tokio::test]
 async fn what_pages_ask_of_the_house_is_answered() {
     let gate = Arc::new(Semaphore::new(0));
-    let world = World::new(waits(&gate)).await;
+    let world = TestGateway::new(waits(&gate)).await;
     let mut socket = world.client(4, json!({})).await;
     let key = "agent:main:subagent:x";
     let params = json!({"message": "x", "idempotencyKey": "k", "sessionKey": key});
@@ -128,7 +128,7 @@ async fn what_pages_ask_of_the_house_is_answered() {
 
 #[tokio::test]
 async fn lists_of_what_is_not_here_are_empty() {
-    let world = World::new(says(&["hi"])).await;
+    let world = TestGateway::new(says(&["hi"])).await;
     let (mut socket, _) = world.open().await;
     let mut params = connect(4);
     params["scopes"] = json!(["operator.admin"]);

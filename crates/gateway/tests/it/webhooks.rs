@@ -1,13 +1,13 @@
 //! Inbound webhooks: real HTTP and a scripted model.
 
 mod agent;
-mod doors;
+mod dedupe_key;
+mod http;
 mod mappings;
-mod once;
 
 use std::{net::SocketAddr, sync::Arc};
 
-use homard_agent::Rules;
+use homard_agent::HubRules;
 use homard_gateway::Webhooks;
 use homard_model::Request;
 use homard_proto::{AgentId, RunId, SessionKey, message::Message};
@@ -20,19 +20,20 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{PATIENCE, World, says};
+use crate::support::{PATIENCE, TestGateway, says};
 
 const HOOK_TOKEN: &str = "the-hook-token";
 
 /// A gateway with webhooks and a model that answers "all done".
-async fn world(change: impl FnOnce(&mut Webhooks)) -> World {
+async fn world(change: impl FnOnce(&mut Webhooks)) -> TestGateway {
     world_over(Arc::new(MemoryStore::default()), change).await
 }
 
-async fn world_over(store: Arc<dyn Store>, change: impl FnOnce(&mut Webhooks)) -> World {
+async fn world_over(store: Arc<dyn Store>, change: impl FnOnce(&mut Webhooks)) -> TestGateway {
     let mut webhooks = Webhooks::new(HOOK_TOKEN, "/hooks").unwrap();
     change(&mut webhooks);
-    World::built(store, says(&["all ", "done"]), Rules::default(), |gateway| gateway.with_webhooks(webhooks)).await
+    TestGateway::built(store, says(&["all ", "done"]), HubRules::default(), |gateway| gateway.with_webhooks(webhooks))
+        .await
 }
 
 /// An HTTP response.
@@ -84,11 +85,11 @@ async fn exchange(address: SocketAddr, request: &str) -> Answer {
 }
 
 /// Sends a request with the token.
-async fn post(world: &World, place: &str, body: Value) -> Answer {
+async fn post(world: &TestGateway, place: &str, body: Value) -> Answer {
     post_with(world, place, &[], &body.to_string()).await
 }
 
-async fn post_with(world: &World, place: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+async fn post_with(world: &TestGateway, place: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let bearer = format!("Bearer {HOOK_TOKEN}");
     let headers: Vec<_> = headers.iter().copied().chain([("Authorization", bearer.as_str())]).collect();
     send(world.address, &format!("POST /hooks/{place}"), &headers, body).await
@@ -99,7 +100,7 @@ fn main_session() -> SessionKey {
 }
 
 /// Texts queued for the main session.
-async fn events(world: &World) -> Vec<String> {
+async fn events(world: &TestGateway) -> Vec<String> {
     let sessions = world.hub.sessions().await.unwrap();
     let main = sessions.iter().find(|(key, _)| *key == main_session());
     let events = main.and_then(|(_, record)| record.extra.get("systemEvents")?.as_array());
@@ -107,7 +108,7 @@ async fn events(world: &World) -> Vec<String> {
 }
 
 /// Waits until `count` texts are queued for the main session.
-async fn told(world: &World, count: usize) -> Vec<String> {
+async fn told(world: &TestGateway, count: usize) -> Vec<String> {
     let waiting = async {
         loop {
             let events = events(world).await;
@@ -121,7 +122,7 @@ async fn told(world: &World, count: usize) -> Vec<String> {
 }
 
 /// Last message of each model request.
-fn asked(world: &World) -> Vec<String> {
+fn asked(world: &TestGateway) -> Vec<String> {
     let requests = world.requests.lock().unwrap();
     let last = |request: &Request| match &**request.messages.last().unwrap() {
         Message::User(user) => user.content.text(),

@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 use async_trait::async_trait;
 use homard_agent::{
     Ambient, Hub,
-    approval::{self, Desk, Wish, follow, shelf::Shelf},
+    approval::{self, ExecApprovals, LevelOverrides, follow, store::ApprovalStore},
     task,
 };
-use homard_gateway::{Audience, News, Scope};
+use homard_gateway::{Audience, Broadcaster, Scope};
 use homard_journal::ApprovalFiles;
 use homard_proto::Generation;
 use homard_store::Error as StoreError;
-use homard_tools::{Approvals, Exec, argv};
+use homard_tools::{Exec, ExecApprovalSettings, argv};
 use serde_json::Value;
 use tokio::{sync::broadcast::error::RecvError, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use super::House;
+use super::App;
 use crate::{
     config::{
         Config,
@@ -29,89 +29,93 @@ use crate::{
 };
 
 /// Opens the approvals of a state directory that this process owns and connects them to the hub.
-pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<Desk> {
+pub(crate) async fn open(hub: &Hub, paths: &Paths) -> Result<ExecApprovals> {
     let ambient = hub.ambient();
-    let shelf = Files { files: ApprovalFiles::new(&paths.state), ambient: ambient.clone() };
-    let desk = Desk::open_with(Arc::new(shelf), ambient.clone(), hub.audit()).await;
-    let desk = desk.context("what waits for approval cannot be read")?;
-    hub.open_desk(&desk);
+    let shelf = FileApprovalStore { files: ApprovalFiles::new(&paths.state), ambient: ambient.clone() };
+    let desk = ExecApprovals::open_with(Arc::new(shelf), ambient.clone(), hub.audit()).await;
+    let desk = desk.context("cannot read the pending approvals")?;
+    hub.set_approvals(&desk);
     Ok(desk)
 }
 
 /// Resumes the approvals that were pending when the previous gateway ended. The spawned tasks end by themselves.
-pub(crate) fn resume(house: &House, config: &Config, paths: &Paths) {
-    if let Some(desk) = house.hub.desk() {
-        drop(follow::resume(desk, &house.hub, &later(house, config, paths, desk)));
+pub(crate) fn resume(house: &App, config: &Config, paths: &Paths) {
+    if let Some(desk) = house.hub.approvals() {
+        drop(follow::resume(desk, &house.hub, &run_approved(house, config, paths, desk)));
     }
 }
 
 /// Runs the approved commands in this process and waits for them.
-pub(crate) async fn finish(house: &House, config: &Config, paths: &Paths) {
-    let Some(desk) = house.hub.desk() else { return };
-    let later = later(house, config, paths, desk);
+pub(crate) async fn finish(house: &App, config: &Config, paths: &Paths) {
+    let Some(desk) = house.hub.approvals() else { return };
+    let later = run_approved(house, config, paths, desk);
     for entry in desk.unfinished().iter().filter(|entry| entry.is_open()) {
         follow::follow(desk, &house.hub, &entry.id, &later).await;
     }
 }
 
 /// Returns the function that runs an approved command.
-fn later(house: &House, config: &Config, paths: &Paths, desk: &Desk) -> follow::Later {
-    Exec::new(house.office.bench.exec(config, paths)).later(desk, &house.hub)
+fn run_approved(house: &App, config: &Config, paths: &Paths, desk: &ExecApprovals) -> follow::ApprovedRunner {
+    Exec::new(house.factory.tool_deps.exec(config, paths)).approved_runner(desk, &house.hub)
 }
 
 /// Derives the approval policy for commands from the config: for all agents, and for each.
-pub(super) fn asking(config: &Config) -> Approvals {
+pub(super) fn approval_policy(config: &Config) -> ExecApprovalSettings {
     let said = &config.tools.exec;
-    let mut all = wish(said.security.map(|word| word.0), said.ask.map(|word| word.0));
+    let mut all = level_request(said.security.map(|word| word.0), said.ask.map(|word| word.0));
     if said.sandbox.mode.is_some_and(|word| word.0 == Mode::Guarded) {
-        all = strictest(all, wish(Some(Security::Allowlist), Some(Ask::OnMiss)));
+        all = strictest(all, level_request(Some(Security::Allowlist), Some(Ask::OnMiss)));
     }
     // Without a setting, all commands are allowed: the sandbox confines them.
     all.security = all.security.or(Some(approval::Security::Full));
     let members = config.agents.members();
     let own = members.iter().map(|agent| {
-        let said = &agent.said.tools.exec;
-        let own = wish(said.security.map(|word| word.0), said.ask.map(|word| word.0));
+        let said = &agent.config.tools.exec;
+        let own = level_request(said.security.map(|word| word.0), said.ask.map(|word| word.0));
         (agent.id.clone(), strictest(all, own))
     });
     let usual = || argv::SAFE_BINS.map(str::to_owned).to_vec();
-    Approvals { all, own: own.collect(), safe_bins: said.safe_bins.clone().unwrap_or_else(usual) }
+    ExecApprovalSettings {
+        default: all,
+        by_agent: own.collect(),
+        safe_bins: said.safe_bins.clone().unwrap_or_else(usual),
+    }
 }
 
 /// Converts a section of the config. `ask: on-miss` without `security` implies an allowlist.
-fn wish(security: Option<Security>, ask: Option<Ask>) -> Wish {
+fn level_request(security: Option<Security>, ask: Option<Ask>) -> LevelOverrides {
     let listed = (ask == Some(Ask::OnMiss)).then_some(Security::Allowlist);
-    Wish {
+    LevelOverrides {
         security: security.or(listed).map(|security| match security {
             Security::Deny => approval::Security::Deny,
             Security::Allowlist => approval::Security::Allowlist,
             Security::Full => approval::Security::Full,
         }),
         ask: ask.map(|ask| match ask {
-            Ask::Off => approval::Ask::Off,
-            Ask::OnMiss => approval::Ask::OnMiss,
-            Ask::Always => approval::Ask::Always,
+            Ask::Off => approval::AskMode::Off,
+            Ask::OnMiss => approval::AskMode::OnMiss,
+            Ask::Always => approval::AskMode::Always,
         }),
     }
 }
 
-fn strictest(one: Wish, other: Wish) -> Wish {
-    Wish {
+fn strictest(one: LevelOverrides, other: LevelOverrides) -> LevelOverrides {
+    LevelOverrides {
         security: [one.security, other.security].into_iter().flatten().min(),
         ask: [one.ask, other.ask].into_iter().flatten().max(),
     }
 }
 
 /// Expires unanswered requests and publishes requests and decisions to clients, until stopped.
-pub(crate) fn start(desk: &Desk, news: News, stop: CancellationToken) -> [JoinHandle<()>; 2] {
-    let listening = tell(desk.clone(), news, stop.clone());
-    [task::spawn("approvals", desk.clone().run(stop)), task::spawn("approvals told", listening)]
+pub(crate) fn start(desk: &ExecApprovals, news: Broadcaster, stop: CancellationToken) -> [JoinHandle<()>; 2] {
+    let listening = publish_events(desk.clone(), news, stop.clone());
+    [task::spawn("approvals", desk.clone().run(stop)), task::spawn("approval events", listening)]
 }
 
 /// Commands may contain secrets: events go only to clients with the approvals scope.
-async fn tell(desk: Desk, news: News, stop: CancellationToken) {
-    let audience = Audience { needs: Some(Scope::Approvals), since: Generation::Three };
-    let mut heard = desk.listen();
+async fn publish_events(desk: ExecApprovals, news: Broadcaster, stop: CancellationToken) {
+    let audience = Audience { scope: Some(Scope::Approvals), min_protocol: Generation::Three };
+    let mut heard = desk.subscribe();
     loop {
         let event = tokio::select! {
             biased;
@@ -119,8 +123,10 @@ async fn tell(desk: Desk, news: News, stop: CancellationToken) {
             event = heard.recv() => event,
         };
         match event {
-            Ok((name, payload)) => news.tell(name, &payload, audience),
-            Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "clients were not told of some approvals"),
+            Ok((name, payload)) => news.publish(name, &payload, audience),
+            Err(RecvError::Lagged(missed)) => {
+                tracing::warn!(missed, "approval events were dropped; clients may show outdated approvals")
+            }
             Err(RecvError::Closed) => return,
         }
     }
@@ -128,14 +134,14 @@ async fn tell(desk: Desk, news: News, stop: CancellationToken) {
 
 /// Stores the approvals of a state directory in files.
 #[derive(Debug)]
-struct Files {
+struct FileApprovalStore {
     files: ApprovalFiles,
     ambient: Ambient,
 }
 
 #[async_trait]
-impl Shelf for Files {
-    fn place(&self) -> String {
+impl ApprovalStore for FileApprovalStore {
+    fn location(&self) -> String {
         self.files.path().display().to_string()
     }
 
@@ -158,16 +164,16 @@ impl Shelf for Files {
 
 #[cfg(test)]
 mod tests {
-    use homard_agent::approval::Effective;
+    use homard_agent::approval::EffectiveLevels;
     use homard_proto::AgentId;
 
     use super::*;
 
     /// Returns the effective levels of an agent if the approvals file has no entry.
     fn levels(text: &str, agent: &str) -> (&'static str, &'static str) {
-        let asking = asking(&Config::parse(text).unwrap());
-        let own = asking.own.get(&AgentId::normalize(agent)).copied();
-        let Effective { security, ask } = Effective::of(&[own.unwrap_or(asking.all)]);
+        let asking = approval_policy(&Config::parse(text).unwrap());
+        let own = asking.by_agent.get(&AgentId::normalize(agent)).copied();
+        let EffectiveLevels { security, ask } = EffectiveLevels::of(&[own.unwrap_or(asking.default)]);
         (security.as_str(), ask.as_str())
     }
 
@@ -205,7 +211,7 @@ mod tests {
 
     #[test]
     fn safe_programs_are_those_of_the_config_or_the_usual() {
-        let bins = |text: &str| asking(&Config::parse(text).unwrap()).safe_bins;
+        let bins = |text: &str| approval_policy(&Config::parse(text).unwrap()).safe_bins;
         assert_eq!(bins("{tools: {exec: {safeBins: ['wc']}}}"), ["wc"]);
         assert_eq!(bins("{}"), argv::SAFE_BINS);
     }

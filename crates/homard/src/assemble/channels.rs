@@ -6,15 +6,15 @@
 
 mod approve;
 mod build;
-mod courier;
-mod desk;
-mod door;
 mod draft;
+mod http_routes;
+mod inbound_pipeline;
 mod media;
 mod policy;
 mod queue_status;
+mod sender;
 mod spool;
-mod standing;
+mod status;
 mod typing;
 
 use std::{
@@ -22,10 +22,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
 };
 
-use homard_agent::{Ambient, Hub, courier::CourierError, tape::State};
+use homard_agent::{Ambient, Hub, channel_sender::SendError, tape::TapeState};
 use homard_audit::Audit;
-use homard_channels::{Channel, Outgoing, Probe, Receipt, Road, pairing::Book};
-use homard_config::Loaded;
+use homard_channels::{AccountIdentity, Channel, HttpClients, Outgoing, Receipt, pairing::PairingStore};
+use homard_config::LoadedConfig;
 use homard_proto::{ChannelAccount, RunId};
 use homard_store::{DeliveryRow, Error as StoreError};
 use homard_tools::FileAccess;
@@ -33,57 +33,57 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    build::{Built, build},
-    desk::{Desk, Ours, Supplies},
-    draft::{Drafts, Spot, is_answered},
-    policy::Policy,
+    build::{BuiltChannel, build},
+    draft::{DraftLocation, Drafts, has_reply},
+    inbound_pipeline::{InboundPipeline, PipelineDeps, SentMessages},
+    policy::ChannelPolicy,
     spool::Spool,
-    standing::Standing,
+    status::AccountStatus,
 };
 use crate::{
     config::{Config, channels as section},
     paths::Paths,
 };
 
-pub(crate) use approve::approve;
-pub(crate) use build::{KINDS, issuer, label};
-pub(crate) use door::Doors;
+pub(crate) use approve::{ApprovedSender, approve};
+pub(crate) use build::{CHANNEL_KINDS, issuer, label};
+pub(crate) use http_routes::HttpRoutes;
 
 /// The chat platforms of a gateway. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct Channels(Arc<Inner>);
+pub(crate) struct Channels(Arc<ChannelsInner>);
 
-struct Inner {
+struct ChannelsInner {
     paths: Paths,
     hub: Arc<OnceLock<Hub>>,
-    road: Road,
-    book: Arc<Book>,
+    road: HttpClients,
+    pairing_store: Arc<PairingStore>,
     accounts: Mutex<Accounts>,
     /// By file name: the old and the new pipeline of an account share one spool.
     spools: Mutex<BTreeMap<String, Arc<Spool>>>,
     /// Accounts that cannot be used, and why.
-    broken: Mutex<Vec<((String, String), String)>>,
+    unusable: Mutex<Vec<((String, String), String)>>,
     /// Replies that are being streamed, created on first use.
     drafts: OnceLock<Arc<Drafts>>,
     /// Set when inbound messages are received; cancelled when that stops.
-    listening: OnceLock<CancellationToken>,
+    receiving: OnceLock<CancellationToken>,
     ambient: Ambient,
 }
 
-type Accounts = BTreeMap<(String, String), Arc<Account>>;
+type Accounts = BTreeMap<(String, String), Arc<AccountRuntime>>;
 
 /// One account of one platform.
-pub(crate) struct Account {
+pub(crate) struct AccountRuntime {
     pub(crate) channel: Arc<dyn Channel>,
-    built: Built,
+    built: BuiltChannel,
     /// The account's section of the config.
-    pub(crate) said: section::Account,
+    pub(crate) config: section::Account,
     /// The parts of the config that the account was built from: if they change, it is rebuilt.
-    made_of: Value,
-    policy: Arc<RwLock<Arc<Policy>>>,
-    standing: Arc<Standing>,
-    ours: Arc<Ours>,
-    desk: OnceLock<Arc<Desk>>,
+    source_config: Value,
+    policy: Arc<RwLock<Arc<ChannelPolicy>>>,
+    status: Arc<AccountStatus>,
+    sent_messages: Arc<SentMessages>,
+    pipeline: OnceLock<Arc<InboundPipeline>>,
     stop: CancellationToken,
 }
 
@@ -93,15 +93,15 @@ impl std::fmt::Debug for Channels {
     }
 }
 
-impl Account {
+impl AccountRuntime {
     /// Returns the inbound pipeline, if one is running.
-    fn desk(&self) -> Option<&Arc<Desk>> {
-        self.desk.get()
+    fn pipeline(&self) -> Option<&Arc<InboundPipeline>> {
+        self.pipeline.get()
     }
 
     /// Returns the account's name.
     fn name(&self) -> String {
-        self.policy.read().unwrap_or_else(PoisonError::into_inner).at.account().to_owned()
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).account.account().to_owned()
     }
 
     /// Returns which files may be attached to messages.
@@ -110,25 +110,25 @@ impl Account {
     }
 
     /// Remembers the ids of messages that were sent successfully.
-    fn remember(&self, to: &str, said: &Result<Receipt, CourierError>) {
+    fn remember(&self, to: &str, said: &Result<Receipt, SendError>) {
         let Ok(receipt) = said else { return };
         let all = receipt.details["messageIds"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let last = receipt.message.as_deref();
-        all.chain(last).for_each(|message| self.ours.remember(to, message));
+        all.chain(last).for_each(|message| self.sent_messages.remember(to, message));
     }
 
     /// Returns the account's state as reported to clients.
     pub(crate) fn view(&self) -> Value {
-        self.standing.view()
+        self.status.view()
     }
 
     /// Returns recent incidents, oldest first.
-    pub(crate) fn story(&self) -> Vec<(u64, String)> {
-        self.standing.story()
+    pub(crate) fn incidents(&self) -> Vec<(u64, String)> {
+        self.status.incidents()
     }
 }
 
-impl Drop for Account {
+impl Drop for AccountRuntime {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -137,31 +137,31 @@ impl Drop for Account {
 impl Channels {
     /// Creates the channels without any account.
     pub(super) fn new(paths: &Paths, hub: &Arc<OnceLock<Hub>>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ChannelsInner {
             paths: paths.clone(),
             hub: hub.clone(),
-            road: Road::default(),
-            book: Arc::new(Book::new(paths.state.join("credentials"))),
+            road: HttpClients::default(),
+            pairing_store: Arc::new(PairingStore::new(paths.state.join("credentials"))),
             accounts: Mutex::default(),
             spools: Mutex::default(),
-            broken: Mutex::default(),
+            unusable: Mutex::default(),
             drafts: OnceLock::new(),
-            listening: OnceLock::new(),
+            receiving: OnceLock::new(),
             ambient: Ambient::system(),
         }))
     }
 
     /// Applies a config and returns warnings. Accounts whose config has not changed keep running.
-    pub(super) fn set_up(&self, loaded: &Loaded<Config>) -> Vec<String> {
+    pub(super) fn apply_config(&self, loaded: &LoadedConfig<Config>) -> Vec<String> {
         let (mut next, mut troubles, mut broken) = (Accounts::new(), Vec::new(), Vec::new());
         let mut accounts = self.accounts();
         for (channel, said) in &loaded.config.channels {
             let name = channel.trim().to_lowercase();
-            if !KINDS.iter().any(|(known, _)| *known == name) {
+            if !CHANNEL_KINDS.iter().any(|(known, _)| *known == name) {
                 // Sections of unknown platforms are ignored: other programs read this file, too.
                 continue;
             }
-            let described = said.described();
+            let described = said.resolved_accounts();
             let is_only = described.len() == 1;
             for (account, said) in described {
                 if said.enabled == Some(false) {
@@ -174,9 +174,14 @@ impl Channels {
                     continue;
                 }
                 let at = ChannelAccount::new(&name, &key.1, issuer(&name), is_only);
-                let (policy, wrong) = Policy::of(&loaded.config, &self.0.paths, (at, &said));
+                let (policy, wrong) = ChannelPolicy::of(&loaded.config, &self.0.paths, (at, &said));
                 troubles.extend(wrong);
-                match self.account_of(&key, (said, made_of(loaded, channel, &key.1)), policy, accounts.remove(&key)) {
+                match self.account_of(
+                    &key,
+                    (said, source_config(loaded, channel, &key.1)),
+                    policy,
+                    accounts.remove(&key),
+                ) {
                     Ok(account) => drop(next.insert(key, account)),
                     Err(why) => {
                         troubles.push(format!("{} ({}): {why}", label(&key.0), key.1));
@@ -185,11 +190,11 @@ impl Channels {
                 }
             }
         }
-        *self.0.broken.lock().unwrap_or_else(PoisonError::into_inner) = broken;
+        *self.0.unusable.lock().unwrap_or_else(PoisonError::into_inner) = broken;
         let gone = std::mem::replace(&mut *accounts, next);
         gone.values().for_each(|account| account.stop.cancel());
-        if self.0.listening.get().is_some() {
-            accounts.iter().for_each(|(key, account)| troubles.extend(self.listen(key, account)));
+        if self.0.receiving.get().is_some() {
+            accounts.iter().for_each(|(key, account)| troubles.extend(self.start_pipeline(key, account)));
         }
         troubles
     }
@@ -199,11 +204,11 @@ impl Channels {
         &self,
         (channel, name): &(String, String),
         (said, made_of): (section::Account, Value),
-        policy: Policy,
-        before: Option<Arc<Account>>,
-    ) -> Result<Arc<Account>, String> {
+        policy: ChannelPolicy,
+        before: Option<Arc<AccountRuntime>>,
+    ) -> Result<Arc<AccountRuntime>, String> {
         if let Some(before) = before {
-            if before.made_of == made_of {
+            if before.source_config == made_of {
                 *before.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
                 return Ok(before);
             }
@@ -211,45 +216,45 @@ impl Channels {
         }
         let commands = self.0.hub.get().map(Hub::commands).unwrap_or_default();
         let built = build(&self.0.road, (channel, name), &said, &commands)?;
-        Ok(Arc::new(Account {
+        Ok(Arc::new(AccountRuntime {
             channel: built.channel(),
             built,
-            said,
-            made_of,
+            config: said,
+            source_config: made_of,
             policy: Arc::new(RwLock::new(Arc::new(policy))),
-            standing: Arc::default(),
-            ours: Arc::default(),
-            desk: OnceLock::new(),
+            status: Arc::default(),
+            sent_messages: Arc::default(),
+            pipeline: OnceLock::new(),
             stop: CancellationToken::new(),
         }))
     }
 
     /// Starts to receive messages on all accounts until `stop` is cancelled. Returns warnings.
-    pub(crate) fn begin(&self, stop: CancellationToken) -> Vec<String> {
-        self.0.listening.get_or_init(|| stop.clone());
+    pub(crate) fn start(&self, stop: CancellationToken) -> Vec<String> {
+        self.0.receiving.get_or_init(|| stop.clone());
         let channels = self.clone();
         drop(homard_agent::task::spawn("channels", async move {
             stop.cancelled().await;
             channels.accounts().values().for_each(|account| account.stop.cancel());
         }));
-        for (run, spot) in self.drafts().left() {
-            drop(homard_agent::task::spawn("draft", self.clone().clear_up(run, spot)));
+        for (run, spot) in self.drafts().leftover() {
+            drop(homard_agent::task::spawn("draft", self.clone().resolve_draft(run, spot)));
         }
-        self.accounts().iter().filter_map(|(key, account)| self.listen(key, account)).collect()
+        self.accounts().iter().filter_map(|(key, account)| self.start_pipeline(key, account)).collect()
     }
 
     /// Resolves a draft message that the previous process left: if its run has no reply, the draft is deleted.
     /// Otherwise the reply replaces it, or already has.
-    async fn clear_up(self, run: RunId, spot: Spot) {
+    async fn resolve_draft(self, run: RunId, spot: DraftLocation) {
         let Some(hub) = self.0.hub.get() else { return };
         let says_nothing = match hub.follow(&run) {
             Some(follower) => match follower.end().await {
-                State::Ended(end) => !is_answered(&end.outcome, &end.replies),
-                State::Queued | State::Running | State::Broken(_) | State::Refused => false,
+                TapeState::Ended(end) => !has_reply(&end.outcome, &end.replies),
+                TapeState::Queued | TapeState::Running | TapeState::Broken(_) | TapeState::Rejected => false,
             },
             None => {
                 let report = hub.reported(&run).await.ok().flatten();
-                report.is_some_and(|report| !is_answered(report.outcome(), report.replies()))
+                report.is_some_and(|report| !has_reply(report.outcome(), report.replies()))
             }
         };
         if let Some(account) = self.account((&spot.channel, &spot.account)).filter(|_| says_nothing) {
@@ -263,27 +268,27 @@ impl Channels {
     }
 
     /// Starts the inbound pipeline of an account if it has none. Returns a warning if its spool was damaged.
-    fn listen(&self, key: &(String, String), account: &Arc<Account>) -> Option<String> {
+    fn start_pipeline(&self, key: &(String, String), account: &Arc<AccountRuntime>) -> Option<String> {
         let hub = self.0.hub.get()?;
         let mut trouble = None;
-        account.desk.get_or_init(|| {
-            let file = format!("{}-{}.json", key.0, plain(&key.1));
+        account.pipeline.get_or_init(|| {
+            let file = format!("{}-{}.json", key.0, file_safe_name(&key.1));
             let mut spools = self.0.spools.lock().unwrap_or_else(PoisonError::into_inner);
             let spool = spools.entry(file.clone()).or_insert_with(|| {
                 let (spool, wrong) = Spool::open(self.0.paths.state.join("channels").join(file));
                 trouble = wrong;
                 Arc::new(spool)
             });
-            Desk::open(Supplies {
+            InboundPipeline::start(PipelineDeps {
                 channel: account.channel.clone(),
-                place: key.clone(),
+                account_key: key.clone(),
                 hub: hub.clone(),
-                book: self.0.book.clone(),
+                pairing_store: self.0.pairing_store.clone(),
                 spool: spool.clone(),
                 policy: account.policy.clone(),
-                standing: account.standing.clone(),
+                status: account.status.clone(),
                 drafts: self.drafts().clone(),
-                ours: account.ours.clone(),
+                sent_messages: account.sent_messages.clone(),
                 stop: account.stop.clone(),
             })
         });
@@ -291,38 +296,38 @@ impl Channels {
     }
 
     /// Returns all accounts by channel and name.
-    pub(crate) fn all(&self) -> Vec<((String, String), Arc<Account>)> {
+    pub(crate) fn all(&self) -> Vec<((String, String), Arc<AccountRuntime>)> {
         self.accounts().iter().map(|(key, account)| (key.clone(), account.clone())).collect()
     }
 
     /// Returns the accounts that are down, and why.
-    pub(crate) fn down(&self) -> Vec<((String, String), String)> {
+    pub(crate) fn outages(&self) -> Vec<((String, String), String)> {
         let accounts = self.accounts();
-        let down = accounts.iter().filter_map(|(key, account)| Some((key.clone(), account.standing.outage()?)));
-        down.chain(self.broken()).collect()
+        let down = accounts.iter().filter_map(|(key, account)| Some((key.clone(), account.status.outage()?)));
+        down.chain(self.unusable()).collect()
     }
 
     /// Returns the accounts that cannot be used, and why.
-    pub(crate) fn broken(&self) -> Vec<((String, String), String)> {
-        self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn unusable(&self) -> Vec<((String, String), String)> {
+        self.0.unusable.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the pairing store: pending requests and approved senders.
-    pub(crate) fn book(&self) -> &Arc<Book> {
-        &self.0.book
+    pub(crate) fn pairing_store(&self) -> &Arc<PairingStore> {
+        &self.0.pairing_store
     }
 
     /// Sends a message immediately, without the outbox, and returns the result.
-    pub(crate) async fn say(
+    pub(crate) async fn send_now(
         &self,
         (channel, account): (Option<&str>, Option<&str>),
         outgoing: Outgoing,
-    ) -> Result<(String, Receipt), CourierError> {
-        let (channel, account) = self.speaker(channel, account)?;
-        let to = outgoing.place.to.clone();
-        let said = account.channel.send(outgoing).await.map_err(courier::error);
+    ) -> Result<(String, Receipt), SendError> {
+        let (channel, account) = self.select_account(channel, account)?;
+        let to = outgoing.destination.to.clone();
+        let said = account.channel.send(outgoing).await.map_err(sender::delivery_error);
         account.remember(&to, &said);
-        account.standing.said(self.now(), said.as_ref().err().map(ToString::to_string));
+        account.status.sent(self.now(), said.as_ref().err().map(ToString::to_string));
         Ok((channel, said?))
     }
 
@@ -335,19 +340,19 @@ impl Channels {
     }
 
     /// Queries the platform for our own identity.
-    pub(crate) async fn probe(account: &Account) -> Result<Probe, String> {
-        account.channel.probe().await.map_err(|failure| failure.to_string())
+    pub(crate) async fn probe(account: &AccountRuntime) -> Result<AccountIdentity, String> {
+        account.channel.identity().await.map_err(|failure| failure.to_string())
     }
 
-    fn usual_to(&self, account: &Account) -> Option<String> {
+    fn default_recipient(&self, account: &AccountRuntime) -> Option<String> {
         let policy = account.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
-        policy.usual_to(&self.0.book.approved(&policy.at).unwrap_or_default())
+        policy.default_recipient(&self.0.pairing_store.approved(&policy.account).unwrap_or_default())
     }
 
     /// Returns true if the owner has named this chat or approved its sender.
-    fn knows(&self, account: &Account, id: &str) -> bool {
+    fn is_known_chat(&self, account: &AccountRuntime, id: &str) -> bool {
         let policy = account.policy.read().unwrap_or_else(PoisonError::into_inner).clone();
-        policy.knows(id, &self.0.book.approved(&policy.at).unwrap_or_default())
+        policy.is_known_chat(id, &self.0.pairing_store.approved(&policy.account).unwrap_or_default())
     }
 
     /// Returns the audit log for recording downloads of attachments.
@@ -355,12 +360,12 @@ impl Channels {
         self.0.hub.get().map(Hub::audit).unwrap_or_default()
     }
 
-    fn account(&self, (channel, account): (&str, &str)) -> Option<Arc<Account>> {
+    fn account(&self, (channel, account): (&str, &str)) -> Option<Arc<AccountRuntime>> {
         self.accounts().get(&(channel.to_owned(), account.to_lowercase())).cloned()
     }
 
-    fn has(&self, place: (&str, &str)) -> bool {
-        self.account(place).is_some()
+    fn has_account(&self, channel: &str, account: &str) -> bool {
+        self.account((channel, account)).is_some()
     }
 
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
@@ -373,7 +378,7 @@ impl Channels {
 }
 
 /// Returns the parts of the config that an account is built from.
-fn made_of(loaded: &Loaded<Config>, channel: &str, account: &str) -> Value {
+fn source_config(loaded: &LoadedConfig<Config>, channel: &str, account: &str) -> Value {
     let said = &loaded.tree["channels"][channel];
     let mut own = said.clone();
     if let Some(fields) = own.as_object_mut() {
@@ -385,6 +390,6 @@ fn made_of(loaded: &Loaded<Config>, channel: &str, account: &str) -> Value {
 }
 
 /// Replaces characters that are unsafe in file names.
-fn plain(name: &str) -> String {
+fn file_safe_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' }).take(64).collect()
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use homard_model::catalog::provider_name;
 use homard_providers::{
-    Auth, Secret,
+    Credentials, Secret,
     quirks::{self, PROVIDERS},
 };
 
 /// Environment variables of providers without an entry in the quirks table. The first one that is set is used.
-const MORE: &[(&str, &[&str])] = &[
+const EXTRA_VARIABLES: &[(&str, &[&str])] = &[
     ("cerebras", &["CEREBRAS_API_KEY"]),
     ("minimax", &["MINIMAX_API_KEY"]),
     ("moonshot", &["MOONSHOT_API_KEY"]),
@@ -26,7 +26,7 @@ pub(crate) fn names(provider: &str) -> &'static [&'static str] {
     let provider = provider_name(provider);
     match quirks::provider(&provider) {
         Some(known) => known.env,
-        None => MORE.iter().find(|(name, _)| *name == provider).map_or(&[], |(_, names)| names),
+        None => EXTRA_VARIABLES.iter().find(|(name, _)| *name == provider).map_or(&[], |(_, names)| names),
     }
 }
 
@@ -37,7 +37,8 @@ pub(crate) struct Environment(BTreeMap<&'static str, Secret>);
 impl Environment {
     /// Reads every variable that may hold a key.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let known = PROVIDERS.iter().map(|provider| provider.env).chain(MORE.iter().map(|(_, names)| *names));
+        let known =
+            PROVIDERS.iter().map(|provider| provider.env).chain(EXTRA_VARIABLES.iter().map(|(_, names)| *names));
         let set = known.flatten().filter_map(|name| {
             let value = variable(name)?.trim().to_owned();
             (!value.is_empty()).then(|| (*name, value.into()))
@@ -46,9 +47,9 @@ impl Environment {
     }
 
     /// Returns the key of a provider and the variable that holds it.
-    pub(crate) fn key(&self, provider: &str) -> Option<(&'static str, Auth)> {
+    pub(crate) fn key(&self, provider: &str) -> Option<(&'static str, Credentials)> {
         let (name, secret) = names(provider).iter().find_map(|name| Some((*name, self.0.get(name)?.clone())))?;
-        Some((name, if name.ends_with("_TOKEN") { Auth::Token(secret) } else { Auth::Key(secret) }))
+        Some((name, if name.ends_with("_TOKEN") { Credentials::Token(secret) } else { Credentials::Key(secret) }))
     }
 }
 
@@ -63,8 +64,8 @@ mod tests {
         let environment = Environment::read(|name| {
             set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         });
-        assert_eq!(environment.key("google"), Some(("GOOGLE_API_KEY", Auth::Key("g".into()))));
-        assert_eq!(environment.key("Anthropic"), Some(("ANTHROPIC_OAUTH_TOKEN", Auth::Token("t".into()))));
+        assert_eq!(environment.key("google"), Some(("GOOGLE_API_KEY", Credentials::Key("g".into()))));
+        assert_eq!(environment.key("Anthropic"), Some(("ANTHROPIC_OAUTH_TOKEN", Credentials::Token("t".into()))));
         assert_eq!((environment.key("xai"), environment.key("nobody")), (None, None));
         assert_eq!(names("Z.AI"), ["ZAI_API_KEY", "Z_AI_API_KEY"]);
     }

@@ -2,37 +2,37 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use homard_model::roster::{Credential, Order};
-use homard_providers::{Auth, Secret};
+use homard_model::candidates::{Credential, CredentialOrder};
+use homard_providers::{Credentials, Secret};
 
 use super::{environment, models::Models};
-use crate::auth::{Keyring, Kind, Profile, sign_in::SignIn};
+use crate::auth::{CredentialProfile, Keyring, Kind, sign_in::SignIn};
 
 /// A credential, ready to use.
 #[derive(Debug, Clone)]
-pub(crate) struct Key {
+pub(crate) struct ProviderKey {
     /// Id under which cooldowns are stored.
     pub(crate) id: String,
     pub(crate) credential: Credential,
-    pub(crate) way: Way,
+    pub(crate) auth: CredentialAuth,
 }
 
 /// How a credential authenticates.
 #[derive(Debug, Clone)]
-pub(crate) enum Way {
+pub(crate) enum CredentialAuth {
     /// A static key or token.
-    Plain(Auth),
+    Static(Credentials),
     /// A sign-in whose access token is renewed.
     SignIn(Arc<SignIn>),
     /// The provider needs no credential.
-    Free,
+    Keyless,
     /// Unusable, with the reason.
-    Closed(String),
+    Unusable(String),
 }
 
 /// Origin of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum CredentialSource {
     Profile,
     Environment(String),
     Config(String),
@@ -42,7 +42,7 @@ pub(crate) enum Source {
     Missing,
 }
 
-impl Source {
+impl CredentialSource {
     /// Derives the origin from a credential's id.
     pub(crate) fn of(id: &str) -> Self {
         match id.split_once(':') {
@@ -58,111 +58,120 @@ impl Source {
 
 impl Models {
     /// Returns the credentials of a provider in ranks; each rank has its own order. Never empty.
-    pub(crate) fn keys(&self, keyring: &Keyring, provider: &str) -> Vec<(Order, Vec<Key>)> {
+    pub(crate) fn keys(&self, keyring: &Keyring, provider: &str) -> Vec<(CredentialOrder, Vec<ProviderKey>)> {
         let given = keyring.order.get(provider).or_else(|| self.order.get(provider));
         let (order, profiles) = match given {
             Some(ids) => {
                 let listed = ids.iter().filter_map(|id| keyring.profiles.iter().find(|profile| profile.id == *id));
-                (Order::Given, listed.filter(|profile| profile.provider == provider).collect())
+                (CredentialOrder::Configured, listed.filter(|profile| profile.provider == provider).collect())
             }
-            None => (Order::InTurn, keyring.profiles.iter().filter(|profile| profile.provider == provider).collect()),
+            None => (
+                CredentialOrder::RoundRobin,
+                keyring.profiles.iter().filter(|profile| profile.provider == provider).collect(),
+            ),
         };
-        let profiles: Vec<&Profile> = profiles;
+        let profiles: Vec<&CredentialProfile> = profiles;
         let mut known = HashSet::new();
-        let mut stored: Vec<_> = profiles.into_iter().filter_map(of_profile).collect();
+        let mut stored: Vec<_> = profiles.into_iter().filter_map(from_profile).collect();
         stored.retain(|key| key.is_new(&mut known));
         let lent = self.environment.key(provider).map(|(name, auth)| plain(format!("env:{name}"), auth));
         let own = self.extras(provider).and_then(|extras| match (&extras.key, &extras.key_fault) {
             (Some(auth), _) => Some(plain(format!("config:{provider}"), auth.clone())),
             // The config names a key that cannot be resolved: do not send requests without one.
-            (None, Some(why)) => Some(closed(provider, why.clone())),
+            (None, Some(why)) => Some(missing_key(provider, why.clone())),
             (None, None) => None,
         });
         let mut rest: Vec<_> = lent.into_iter().chain(own).collect();
         rest.retain(|key| key.is_new(&mut known));
         // Without any credential one entry remains: keyless access, or an error that says what to configure.
         if rest.is_empty() && stored.is_empty() {
-            rest.push(self.without(keyring, provider));
+            rest.push(self.fallback_key(keyring, provider));
         }
         // With at most one profile there is no rotation; one rank can be pinned as a whole.
-        if order == Order::Given || stored.len() < 2 {
+        if order == CredentialOrder::Configured || stored.len() < 2 {
             stored.append(&mut rest);
-            return vec![(Order::Given, stored)];
+            return vec![(CredentialOrder::Configured, stored)];
         }
-        vec![(order, stored), (Order::Given, rest)]
+        vec![(order, stored), (CredentialOrder::Configured, rest)]
     }
 
     /// Returns the entry for a provider without a usable credential: keyless access, or an error that says how to
     /// configure one.
-    fn without(&self, keyring: &Keyring, provider: &str) -> Key {
+    fn fallback_key(&self, keyring: &Keyring, provider: &str) -> ProviderKey {
         let credential = Credential::ApiKey;
-        if self.is_free(provider) {
-            return Key { id: format!("none:{provider}"), credential, way: Way::Free };
+        if self.is_keyless(provider) {
+            return ProviderKey { id: format!("none:{provider}"), credential, auth: CredentialAuth::Keyless };
         }
         let unusable = keyring.profiles.iter().filter(|profile| profile.provider == provider);
-        let unusable = unusable.filter_map(|profile| Some(format!(" ({}: {})", profile.id, trouble(profile)?)));
+        let unusable = unusable.filter_map(|profile| Some(format!(" ({}: {})", profile.id, unusable_reason(profile)?)));
         let variable = environment::names(provider).iter().find(|name| name.ends_with("_KEY"));
         let variable = variable.map_or(String::new(), |name| format!("set {name}, or "));
         let why = format!(
             "there is no key for {provider}{}; {variable}run: homard models auth add {provider}",
             unusable.collect::<String>()
         );
-        closed(provider, why)
+        missing_key(provider, why)
     }
 }
 
 /// Returns the entry for a required key that is missing.
-fn closed(provider: &str, why: String) -> Key {
-    Key { id: format!("missing:{provider}"), credential: Credential::ApiKey, way: Way::Closed(why) }
+fn missing_key(provider: &str, why: String) -> ProviderKey {
+    ProviderKey {
+        id: format!("missing:{provider}"),
+        credential: Credential::ApiKey,
+        auth: CredentialAuth::Unusable(why),
+    }
 }
 
-impl Key {
+impl ProviderKey {
     /// Returns why the credential cannot be used; empty if it can.
-    pub(crate) fn closed(&self) -> &str {
-        match &self.way {
-            Way::Closed(why) => why,
-            Way::Plain(_) | Way::SignIn(_) | Way::Free => "",
+    pub(crate) fn unusable_reason(&self) -> &str {
+        match &self.auth {
+            CredentialAuth::Unusable(why) => why,
+            CredentialAuth::Static(_) | CredentialAuth::SignIn(_) | CredentialAuth::Keyless => "",
         }
     }
 
     /// Returns true if the same secret is not yet known under another id.
     fn is_new(&self, known: &mut HashSet<String>) -> bool {
-        match &self.way {
-            Way::Plain(Auth::Key(secret) | Auth::Token(secret)) => known.insert(Secret::expose(secret).to_owned()),
-            Way::SignIn(_) | Way::Free | Way::Closed(_) => true,
+        match &self.auth {
+            CredentialAuth::Static(Credentials::Key(secret) | Credentials::Token(secret)) => {
+                known.insert(Secret::expose(secret).to_owned())
+            }
+            CredentialAuth::SignIn(_) | CredentialAuth::Keyless | CredentialAuth::Unusable(_) => true,
         }
     }
 }
 
-fn plain(id: String, auth: Auth) -> Key {
+fn plain(id: String, auth: Credentials) -> ProviderKey {
     let credential = match auth {
-        Auth::Key(_) => Credential::ApiKey,
-        Auth::Token(_) => Credential::Token,
+        Credentials::Key(_) => Credential::ApiKey,
+        Credentials::Token(_) => Credential::Token,
     };
-    Key { id, credential, way: Way::Plain(auth) }
+    ProviderKey { id, credential, auth: CredentialAuth::Static(auth) }
 }
 
 /// Converts a profile. Expired profiles are left out, unless they can be renewed.
-fn of_profile(profile: &Profile) -> Option<Key> {
-    if trouble(profile).is_some() {
+fn from_profile(profile: &CredentialProfile) -> Option<ProviderKey> {
+    if unusable_reason(profile).is_some() {
         return None;
     }
     let id = profile.id.clone();
     match &profile.kind {
-        Kind::Key(secret) => Some(plain(id, Auth::Key(secret.clone()))),
-        Kind::Token(secret) => Some(plain(id, Auth::Token(secret.clone()))),
+        Kind::Key(secret) => Some(plain(id, Credentials::Key(secret.clone()))),
+        Kind::Token(secret) => Some(plain(id, Credentials::Token(secret.clone()))),
         Kind::SignIn(credential, sign_in) => {
-            Some(Key { id, credential: *credential, way: Way::SignIn(sign_in.clone()) })
+            Some(ProviderKey { id, credential: *credential, auth: CredentialAuth::SignIn(sign_in.clone()) })
         }
         Kind::Unusable(_) => None,
     }
 }
 
 /// Returns why a profile cannot be used, if so.
-pub(crate) fn trouble(profile: &Profile) -> Option<String> {
+pub(crate) fn unusable_reason(profile: &CredentialProfile) -> Option<String> {
     match &profile.kind {
         Kind::Key(_) | Kind::Token(_) => None,
-        Kind::SignIn(_, sign_in) => sign_in.trouble(),
+        Kind::SignIn(_, sign_in) => sign_in.unusable_reason(),
         Kind::Unusable(why) => Some(why.clone()),
     }
 }

@@ -19,16 +19,16 @@ pub(crate) struct KnownApis(PathBuf);
 /// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Content {
+struct KnownApisFile {
     version: u32,
     /// By provider name.
-    providers: BTreeMap<String, Finding>,
+    providers: BTreeMap<String, KnownApi>,
 }
 
 /// The API of a provider.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Finding {
+struct KnownApi {
     /// Base URL that was probed. The result is not valid for another one.
     base_url: String,
     api: String,
@@ -54,7 +54,7 @@ impl KnownApis {
     /// Stores a probe result.
     pub(super) fn put(&self, provider: &str, base_url: &str, wire: Wire) -> io::Result<()> {
         let found_at = iso(Ambient::system().now_ms());
-        let finding = Finding { base_url: base_url.to_owned(), api: wire.api().to_owned(), found_at };
+        let finding = KnownApi { base_url: base_url.to_owned(), api: wire.api().to_owned(), found_at };
         let mut content = self.read();
         content.providers.insert(provider.to_owned(), finding);
         self.write(&content)
@@ -70,16 +70,16 @@ impl KnownApis {
     }
 
     /// Reads the file. An unreadable file counts as empty: the worst consequence is another probe.
-    fn read(&self) -> Content {
+    fn read(&self) -> KnownApisFile {
         fs::read(&self.0).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
-    fn write(&self, content: &Content) -> io::Result<()> {
+    fn write(&self, content: &KnownApisFile) -> io::Result<()> {
         let folder = self.0.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
         // Created with mode 0600: a base URL may contain a secret.
         let mut file = NamedTempFile::new_in(folder)?;
-        let content = Content { version: 1, providers: content.providers.clone() };
+        let content = KnownApisFile { version: 1, providers: content.providers.clone() };
         file.write_all(serde_json::to_string_pretty(&content)?.as_bytes())?;
         file.persist(&self.0).map_err(|error| error.error)?;
         Ok(())

@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use homard_gateway::{Outage, Outages};
 
-use super::House;
-use crate::{live::Live, paths::Paths};
+use super::App;
+use crate::{paths::Paths, reload::ConfigReloader};
 
 /// Returns a function that lists the current outages.
-pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
-    let (hub, channels, live) = (house.hub.clone(), house.office.channels.clone(), live.clone());
-    let plugins = house.office.guests.clone();
+pub(crate) fn of(house: &App, live: &ConfigReloader, paths: &Paths) -> Outages {
+    let (hub, channels, live) = (house.hub.clone(), house.factory.channels.clone(), live.clone());
+    let plugins = house.factory.plugins.clone();
     let file = paths.config.display().to_string();
     Arc::new(move || {
         let now = hub.ambient().now_ms();
         let agents = hub.agents();
         let model = agents.iter().filter_map(|agent| {
-            let why = agent.roster.outage(now)?;
+            let why = agent.candidates.outage(now)?;
             Some(Outage { part: "model", id: agent.id.to_string(), why })
         });
         let channel = |((channel, account), why)| Outage { part: "channel", id: format!("{channel}:{account}"), why };
-        let config = live.refused().map(|why| Outage { part: "config", id: file.clone(), why });
+        let config = live.rejected().map(|why| Outage { part: "config", id: file.clone(), why });
         let held = hub.held_ids().into_iter().map(|run| {
             let why = format!(
                 "held, because it was active at several crashes in a row; continue it with: homard runs release {run}; \
@@ -33,7 +33,7 @@ pub(crate) fn of(house: &House, live: &Live, paths: &Paths) -> Outages {
             .into_iter()
             .chain(held)
             .chain(model)
-            .chain(channels.down().into_iter().map(channel))
+            .chain(channels.outages().into_iter().map(channel))
             .chain(plugins.failing().into_iter().map(|(part, id, why)| Outage { part, id, why }))
             .collect()
     })

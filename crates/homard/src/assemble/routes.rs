@@ -1,6 +1,6 @@
 //! Builds the rules that route a message to its agent and session.
 
-use homard_agent::routing::{Account, Binding, DmScope, Peer, PeerKind, Routes};
+use homard_agent::routing::{AccountFilter, Binding, ChannelPeer, DmScope, PeerKind, RoutingTable};
 use homard_proto::{AgentId, SenderPattern};
 
 use crate::config::{
@@ -10,9 +10,9 @@ use crate::config::{
 };
 
 /// Builds the routing rules of a config.
-pub(crate) fn routes(config: &Config) -> Routes {
+pub(crate) fn routes(config: &Config) -> RoutingTable {
     let default = config.agents.member(None).map(|agent| agent.id);
-    Routes {
+    RoutingTable {
         bindings: bindings(config).into_iter().map(|(_, binding)| binding).collect(),
         default_agent: default.unwrap_or_else(AgentId::main),
         dm_scope: match config.session.dm_scope.map(|word| word.0) {
@@ -44,7 +44,7 @@ fn binding(said: &bindings::Binding) -> Option<Binding> {
     let bindings::Match { channel, account_id, peer, guild_id, team_id } = &said.who;
     let peer = match peer {
         None => None,
-        Some(bindings::Peer { kind, id }) => Some(Peer {
+        Some(bindings::Peer { kind, id }) => Some(ChannelPeer {
             kind: match kind.as_ref()?.0 {
                 Kind::Direct => PeerKind::Direct,
                 Kind::Group => PeerKind::Group,
@@ -57,7 +57,7 @@ fn binding(said: &bindings::Binding) -> Option<Binding> {
         // An empty id would be normalized to `main`.
         agent: Some(&said.agent_id).filter(|id| !id.trim().is_empty()).map(|id| AgentId::normalize(id))?,
         channel: channel.clone(),
-        account: Account::parse(account_id.as_deref()),
+        account: AccountFilter::parse(account_id.as_deref()),
         peer,
         guild: guild_id.clone(),
         team: team_id.clone(),
@@ -85,7 +85,7 @@ mod tests {
         let wide = Binding {
             agent: ops.clone(),
             channel: "irc".to_owned(),
-            account: Account::Any,
+            account: AccountFilter::Any,
             peer: None,
             guild: Some("g".to_owned()),
             team: Some("t".to_owned()),
@@ -93,13 +93,13 @@ mod tests {
         let narrow = Binding {
             agent: ops,
             channel: "slack".to_owned(),
-            account: Account::Only("work".to_owned()),
-            peer: Some(Peer { kind: PeerKind::Direct, id: "7".to_owned() }),
+            account: AccountFilter::Only("work".to_owned()),
+            peer: Some(ChannelPeer { kind: PeerKind::Direct, id: "7".to_owned() }),
             guild: None,
             team: None,
         };
         assert_eq!(bindings(&config), [(0, wide.clone()), (3, narrow.clone())]);
-        let expected = Routes {
+        let expected = RoutingTable {
             bindings: vec![wide, narrow],
             default_agent: AgentId::normalize("a"),
             dm_scope: DmScope::PerPeer,
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn without_a_word_the_owner_is_in_main_and_the_default_agent_answers() {
-        let expected = Routes {
+        let expected = RoutingTable {
             bindings: Vec::new(),
             default_agent: AgentId::main(),
             dm_scope: DmScope::OwnerInMain,

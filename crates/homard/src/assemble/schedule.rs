@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use homard_agent::{
     Ambient, Hub,
     schedule::{
-        Schedule, Settings, Tasks,
-        heartbeat::{Pulse, Reader},
-        shelf::Shelf,
+        Schedule, ScheduleSettings, ScheduleTasks,
+        heartbeat::{HeartbeatConfig, HeartbeatFile},
+        store::JobStore,
     },
 };
 use homard_journal::CronFiles;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum characters that are read of HEARTBEAT.md.
-const HEARTBEAT: usize = 20_000;
+const MAX_HEARTBEAT_CHARS: usize = 20_000;
 
 /// Starts cron jobs and heartbeats. For gateways only.
 pub(crate) async fn start(
@@ -32,23 +32,23 @@ pub(crate) async fn start(
     config: &Config,
     paths: &Paths,
     stop: CancellationToken,
-) -> Result<(Schedule, Tasks)> {
+) -> Result<(Schedule, ScheduleTasks)> {
     let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
     let files = match &config.cron.store {
         Some(file) => CronFiles::at(place(file.as_str())),
         None => CronFiles::new(&paths.state),
     };
-    let shelf = Arc::new(Files { files, ambient: hub.ambient().clone() });
+    let shelf = Arc::new(FileCronStore { files, ambient: hub.ambient().clone() });
     // Looked up for each heartbeat: agents change with the config.
     let agents = hub.clone();
-    let settings = Settings {
+    let settings = ScheduleSettings {
         is_enabled: config.cron.enabled.unwrap_or(true) && paths::setting("SKIP_CRON").is_none(),
         zone: TimeZone::system(),
-        pulses: pulses(hub, config, paths)?,
-        file: Reader::new(move |agent| {
+        heartbeats: heartbeats(hub, config, paths)?,
+        file: HeartbeatFile::new(move |agent| {
             let profile = agents.agents().get(agent)?.clone();
-            let setting = &profile.setting;
-            let read = setting.reader.file(setting.workspace.as_ref()?, "HEARTBEAT.md", HEARTBEAT);
+            let setting = &profile.prompt;
+            let read = setting.reader.file(setting.workspace.as_ref()?, "HEARTBEAT.md", MAX_HEARTBEAT_CHARS);
             read.unwrap_or_else(|why| {
                 tracing::warn!(%agent, "HEARTBEAT.md cannot be used: {why}");
                 None
@@ -59,26 +59,26 @@ pub(crate) async fn start(
 }
 
 /// Returns the heartbeats. If any agent has heartbeat settings of its own, only such agents have heartbeats.
-fn pulses(hub: &Hub, config: &Config, paths: &Paths) -> Result<Vec<Pulse>> {
+fn heartbeats(hub: &Hub, config: &Config, paths: &Paths) -> Result<Vec<HeartbeatConfig>> {
     let (all, members) = (&config.agents.defaults.heartbeat, config.agents.members());
     let wrong = |why: String| anyhow!("config file {}: {why}", paths.config.display());
-    let own: Vec<_> = members.into_iter().filter(|agent| agent.said.heartbeat.is_some()).collect();
+    let own: Vec<_> = members.into_iter().filter(|agent| agent.config.heartbeat.is_some()).collect();
     if own.is_empty() {
-        return Ok(vec![all.pulse(None, hub.agents().default_id().clone()).map_err(wrong)?]);
+        return Ok(vec![all.heartbeat(None, hub.agents().default_id().clone()).map_err(wrong)?]);
     }
-    own.into_iter().map(|agent| all.pulse(agent.said.heartbeat.as_ref(), agent.id).map_err(wrong)).collect()
+    own.into_iter().map(|agent| all.heartbeat(agent.config.heartbeat.as_ref(), agent.id).map_err(wrong)).collect()
 }
 
 /// Stores the cron jobs of a state directory in files.
 #[derive(Debug)]
-struct Files {
+struct FileCronStore {
     files: CronFiles,
     ambient: Ambient,
 }
 
 #[async_trait]
-impl Shelf for Files {
-    fn place(&self) -> String {
+impl JobStore for FileCronStore {
+    fn location(&self) -> String {
         self.files.path().display().to_string()
     }
 
@@ -94,7 +94,7 @@ impl Shelf for Files {
         self.files.append(job, line).await
     }
 
-    async fn runs(&self, job: &str) -> Result<Vec<Value>, StoreError> {
+    async fn history(&self, job: &str) -> Result<Vec<Value>, StoreError> {
         self.files.runs(job).await
     }
 }

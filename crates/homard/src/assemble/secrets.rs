@@ -2,7 +2,7 @@
 //! gateway.
 
 use homard_agent::secrets::Secrets;
-use homard_config::{Loaded, redact};
+use homard_config::{LoadedConfig, redact};
 
 use crate::{
     auth::{Keyring, Kind},
@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Substrings that mark a variable's name as that of a secret.
-const MARKS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
+const SECRET_NAME_PARTS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
 
 /// Returns all secrets that are known now.
-pub(super) fn all(loaded: &Loaded<Config>, paths: &Paths, keyring: &Keyring) -> Secrets {
+pub(super) fn all(loaded: &LoadedConfig<Config>, paths: &Paths, keyring: &Keyring) -> Secrets {
     let mut values = configured(loaded, paths);
     values.extend(keyring.profiles.iter().flat_map(|profile| match &profile.kind {
         Kind::Key(secret) | Kind::Token(secret) => vec![secret.expose().to_owned()],
@@ -26,16 +26,16 @@ pub(super) fn all(loaded: &Loaded<Config>, paths: &Paths, keyring: &Keyring) -> 
 }
 
 /// Returns the secrets that are known before credentials are read: from the config, the environment and the gateway.
-pub(crate) fn of_config(loaded: &Loaded<Config>, paths: &Paths) -> Secrets {
+pub(crate) fn of_config(loaded: &LoadedConfig<Config>, paths: &Paths) -> Secrets {
     trimmed(configured(loaded, paths))
 }
 
-fn configured(loaded: &Loaded<Config>, paths: &Paths) -> Vec<String> {
-    let mut values = redact::known(&loaded.tree);
-    let is_secret = |name: &str| MARKS.iter().any(|mark| name.to_uppercase().contains(mark));
+fn configured(loaded: &LoadedConfig<Config>, paths: &Paths) -> Vec<String> {
+    let mut values = redact::known_secrets(&loaded.tree);
+    let is_secret = |name: &str| SECRET_NAME_PARTS.iter().any(|mark| name.to_uppercase().contains(mark));
     let variables = loaded.variables.clone().into_iter().chain(paths::variables());
     values.extend(variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
-    values.extend(secret::kept(paths));
+    values.extend(secret::stored_token(paths));
     values
 }
 

@@ -7,69 +7,85 @@ use std::{
     sync::Arc,
 };
 
-use homard_agent::setting::{Kit, Shelf};
-use homard_config::Loaded;
-use homard_skills::{Book, Entry, Host, Limits, PromptLimits, Roots, Rules, block, discover_allowed};
-use homard_workspace::{LoadRule, Reader};
+use homard_agent::prompt_config::{SharedSkills, SkillKit};
+use homard_config::LoadedConfig;
+use homard_skills::{
+    DiscoveryLimits, HostEnvironment, PromptLimits, SkillEntry, SkillRoots, SkillRules, SkillSet, block,
+    discover_allowed,
+};
+use homard_workspace::{BootstrapReader, LoadRule};
 
 use crate::{
-    config::{Config, Text, agents::Member},
+    config::{Config, Text, agents::ConfiguredAgent},
     paths::{self, Paths},
 };
 
 /// The skills of an agent: where they are, and how they are filtered.
 #[derive(Debug, Clone)]
-pub(crate) struct Library {
-    pub(crate) roots: Roots,
-    limits: Limits,
+pub(crate) struct SkillLibrary {
+    pub(crate) roots: SkillRoots,
+    limits: DiscoveryLimits,
     prompt: PromptLimits,
-    host: Host,
-    rules: Rules,
+    host: HostEnvironment,
+    rules: SkillRules,
     /// The current skills, as runs see them.
-    pub(crate) shelf: Shelf,
+    pub(crate) published: SharedSkills,
     /// Decides which files may be loaded while commands run; by default all.
-    reader: Arc<Reader>,
+    reader: Arc<BootstrapReader>,
 }
 
 /// Returns the directories that are searched for the skills of an agent with this workspace.
-pub(crate) fn roots(config: &Config, paths: &Paths, workspace: &Path) -> Roots {
+pub(crate) fn roots(config: &Config, paths: &Paths, workspace: &Path) -> SkillRoots {
     let home = paths::home();
     let place = |text: &Text| paths::expand(Path::new(text.as_str()), home.as_deref());
-    Roots {
+    SkillRoots {
         extra: config.skills.load.extra_dirs.iter().map(place).collect(),
         bundled: paths::setting("BUNDLED_SKILLS_DIR").map(PathBuf::from),
-        ..Roots::usual(&paths.state, home.as_deref(), workspace)
+        ..SkillRoots::standard(&paths.state, home.as_deref(), workspace)
     }
 }
 
-impl Library {
+impl SkillLibrary {
     /// Builds the skill settings of an agent with this workspace.
-    pub(crate) fn of(loaded: &Loaded<Config>, paths: &Paths, agent: &Member<'_>, workspace: &Path) -> Self {
+    pub(crate) fn of(
+        loaded: &LoadedConfig<Config>,
+        paths: &Paths,
+        agent: &ConfiguredAgent<'_>,
+        workspace: &Path,
+    ) -> Self {
         let config = &loaded.config;
-        let (said, defaults) = (&config.skills, Limits::default());
+        let (said, defaults) = (&config.skills, DiscoveryLimits::default());
         let roots = roots(config, paths, workspace);
-        let limits = Limits {
+        let limits = DiscoveryLimits {
             candidates: said.limits.max_candidates_per_root.unwrap_or(defaults.candidates),
             file_bytes: said.limits.max_skill_file_bytes.unwrap_or(defaults.file_bytes),
             ..defaults
         };
         let usual = PromptLimits::default();
         let prompt = PromptLimits {
-            most: said.limits.max_skills_in_prompt.unwrap_or(usual.most),
+            max_skills: said.limits.max_skills_in_prompt.unwrap_or(usual.max_skills),
             chars: said.limits.max_skills_prompt_chars.unwrap_or(usual.chars),
         };
-        let only = agent.said.skills.clone().or_else(|| config.agents.defaults.skills.clone());
-        let rules = Rules { entries: entries(config), allow_bundled: said.allow_bundled.clone(), only };
-        Self { roots, limits, prompt, host: host(loaded), rules, shelf: Shelf::default(), reader: Arc::default() }
+        let only = agent.config.skills.clone().or_else(|| config.agents.defaults.skills.clone());
+        let rules = SkillRules { entries: entries(config), allow_bundled: said.allow_bundled.clone(), only };
+        Self {
+            roots,
+            limits,
+            prompt,
+            host: host(loaded),
+            rules,
+            published: SharedSkills::default(),
+            reader: Arc::default(),
+        }
     }
 
     /// Excludes the files that `reader` does not allow to be loaded while commands run.
-    pub(crate) fn with_reader(self, reader: Arc<Reader>) -> Self {
+    pub(crate) fn with_reader(self, reader: Arc<BootstrapReader>) -> Self {
         Self { reader, ..self }
     }
 
     /// Discovers the skills and checks their requirements.
-    pub(crate) fn book(&self) -> Book {
+    pub(crate) fn discover(&self) -> SkillSet {
         let allows = |rule: LoadRule, text: &str| match rule {
             LoadRule::File | LoadRule::Target(_) => true,
             LoadRule::Text(own) => own == text,
@@ -77,23 +93,23 @@ impl Library {
         };
         let found = self
             .reader
-            .held(|rule| discover_allowed(&self.roots, &self.limits, &|path, text| allows(rule(path), text)));
-        Book::new(found.unwrap_or_default(), self.host.clone(), self.rules.clone())
+            .with_rules(|rule| discover_allowed(&self.roots, &self.limits, &|path, text| allows(rule(path), text)));
+        SkillSet::new(found.unwrap_or_default(), self.host.clone(), self.rules.clone())
     }
 
     /// Discovers the skills again and publishes them to runs. Returns the result.
-    pub(crate) fn refresh(&self) -> Book {
-        let book = self.book();
+    pub(crate) fn refresh(&self) -> SkillSet {
+        let book = self.discover();
         let block = block(&book, &self.prompt, paths::home().as_deref());
-        self.shelf.put(Kit::new(&book, block));
+        self.published.replace(SkillKit::new(&book, block));
         book
     }
 }
 
-fn entries(config: &Config) -> BTreeMap<String, Entry> {
+fn entries(config: &Config) -> BTreeMap<String, SkillEntry> {
     let text = |text: &Text| text.as_str().to_owned();
-    let entry = |(key, said): (&String, &crate::config::skills::Entry)| {
-        let entry = Entry {
+    let entry = |(key, said): (&String, &crate::config::skills::SkillEntry)| {
+        let entry = SkillEntry {
             enabled: said.enabled,
             api_key: said.api_key.as_ref().map(text),
             env: said.env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
@@ -105,14 +121,14 @@ fn entries(config: &Config) -> BTreeMap<String, Entry> {
 }
 
 /// Describes this machine for the requirements of skills and hooks.
-pub(crate) fn host(loaded: &Loaded<Config>) -> Host {
+pub(crate) fn host(loaded: &LoadedConfig<Config>) -> HostEnvironment {
     let os = match env::consts::OS {
         "macos" => "darwin",
         "windows" => "win32",
         other => other,
     };
     let ours = paths::variables().filter(|(_, value)| !value.trim().is_empty());
-    Host {
+    HostEnvironment {
         os: os.to_owned(),
         path: paths::env("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
         env: loaded.variables.clone().into_iter().chain(ours).collect(),

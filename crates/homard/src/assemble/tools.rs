@@ -11,67 +11,67 @@ use std::{
 use homard_agent::{
     Ambient, Hub,
     access::ToolRules,
-    courier::Courier,
-    policy::Policy,
+    channel_sender::ChannelSender,
+    policy::ToolPolicy,
     sandboxing::SandboxMode,
     schedule::Schedule,
     tool::{Tool, Toolbox},
 };
 use homard_audit::Audit;
-use homard_config::Loaded;
+use homard_config::LoadedConfig;
 use homard_tools::{
-    Background, ExecSettings, FileAccess, MemorySettings, Message, MessageRules, Recipients, WebFetch,
+    BackgroundCommands, ExecSettings, FileAccess, MemorySettings, MessageRules, MessageTool, Recipients, WebFetch,
     WebFetchSettings, WebSearch, WebSearchSettings,
-    egress::{Bounds, SystemNames},
-    house::{self, HouseRules, SpawnRules},
+    egress::{EgressLimits, SystemResolver},
     sandbox,
     search::{Brave, SearchProvider, Searxng},
+    session_tools::{self, SessionToolRules, SpawnRules},
 };
 
 use super::{
-    approvals, office,
-    servers::{self, Outside},
+    approvals, factory,
+    mcp_servers::{self, McpConnections},
 };
 use crate::{
     config::{
         Config, Text,
-        agents::Member,
-        tools::{self, Limits, Mode, Searcher, Security},
+        agents::ConfiguredAgent,
+        tools::{self, Limits, Mode, SearchBackend, Security},
     },
-    live::Live,
     paths::{self, Paths},
-    tools::{Cron, Gateway, Image},
+    reload::ConfigReloader,
+    tools::{Cron, GatewayTool, Image},
 };
 
 /// State that tools keep across config reloads.
 #[derive(Clone, Default)]
-pub(super) struct Bench {
+pub(super) struct ToolDeps {
     /// Commands that run in the background.
-    pub(super) background: Background,
+    pub(super) background: BackgroundCommands,
     /// The hub, once it is open.
     pub(super) hub: Arc<OnceLock<Hub>>,
     /// MCP servers.
-    pub(super) outside: Outside,
+    pub(super) mcp: McpConnections,
     /// Present in a gateway only.
-    pub(super) gateway: Option<Desk>,
+    pub(super) gateway: Option<GatewayDeps>,
     /// Sends messages to chat platforms.
-    pub(super) courier: Option<Arc<dyn Courier>>,
+    pub(super) sender: Option<Arc<dyn ChannelSender>>,
     /// Records starts and ends of commands.
     pub(super) audit: Audit,
 }
 
 /// Gateway objects that tools need, set once they exist.
 #[derive(Clone, Default)]
-pub(super) struct Desk {
+pub(super) struct GatewayDeps {
     pub(super) schedule: Arc<OnceLock<Schedule>>,
-    pub(super) live: Arc<OnceLock<Live>>,
+    pub(super) live: Arc<OnceLock<ConfigReloader>>,
 }
 
-impl fmt::Debug for Bench {
+impl fmt::Debug for ToolDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { background, outside, gateway, .. } = self;
+        let Self { background, mcp: outside, gateway, .. } = self;
         let is_gateway = gateway.is_some();
-        f.debug_struct("Bench")
+        f.debug_struct("ToolDeps")
             .field("background", background)
             .field("outside", outside)
             .field("is_gateway", &is_gateway)
@@ -79,11 +79,11 @@ impl fmt::Debug for Bench {
     }
 }
 
-impl Bench {
+impl ToolDeps {
     /// Builds all tools with the settings of a config. Also returns warnings.
     pub(super) fn toolbox(
         &self,
-        loaded: &Loaded<Config>,
+        loaded: &LoadedConfig<Config>,
         paths: &Paths,
         plugins: Vec<Arc<dyn Tool>>,
     ) -> (Toolbox, Vec<String>) {
@@ -94,28 +94,28 @@ impl Bench {
         // Of two tools with the same name, the later one wins.
         all.push(fetch(&loaded.config));
         let search = search(loaded).unwrap_or_else(|why| {
-            troubles.push(format!("the web cannot be searched: {why}"));
+            troubles.push(format!("web search is disabled: {why}"));
             None
         });
         let searches = search.is_some() && loaded.config.tools.web.search.enabled != Some(false);
         all.extend(search);
-        troubles.extend(loaded.config.strange_tools().into_iter().map(|(path, what)| format!("{path} {what}")));
-        all.extend(house::all(house_rules(&loaded.config)));
+        troubles.extend(loaded.config.tool_name_warnings().into_iter().map(|(path, what)| format!("{path} {what}")));
+        all.extend(session_tools::all(session_tool_settings(&loaded.config)));
         all.extend(homard_tools::memory(memory(&loaded.config, paths, files.clone())));
-        let recipients = recipients(self.courier.clone(), &loaded.config);
-        let message = Message::new(self.courier.clone(), message_rules(&loaded.config));
+        let recipients = recipients(self.sender.clone(), &loaded.config);
+        let message = MessageTool::new(self.sender.clone(), message_rules(&loaded.config));
         all.push(Arc::new(message.with_recipients(recipients.clone()).with_files(files.clone())));
         all.push(Arc::new(Image::new(loaded.config.agents.defaults.image_model.clone(), files)));
-        if let Some(Desk { schedule, live }) = &self.gateway {
+        if let Some(GatewayDeps { schedule, live }) = &self.gateway {
             all.push(Arc::new(Cron::new(schedule.clone(), recipients)));
-            all.push(Arc::new(Gateway::new(live.clone(), paths.clone())));
+            all.push(Arc::new(GatewayTool::new(live.clone(), paths.clone())));
         }
-        let (setups, left_out) = servers::setups(&loaded.config.mcp, &paths.state);
+        let (setups, left_out) = mcp_servers::setups(&loaded.config.mcp, &paths.state);
         troubles.extend(left_out);
         // Tools of MCP servers and plugins never replace built-in tools.
-        let (outside, down) = self.outside.tools(setups);
+        let (outside, down) = self.mcp.tools(setups);
         troubles.extend(down);
-        let (web, remembers) = (&loaded.config.tools.web, remembers(&loaded.config));
+        let (web, remembers) = (&loaded.config.tools.web, is_memory_enabled(&loaded.config));
         let is_on = |name: &str| match name {
             "web_fetch" => web.fetch.enabled != Some(false),
             "web_search" => searches,
@@ -138,12 +138,15 @@ impl Bench {
             sandbox: policy(config, paths),
             helper: std::env::current_exe().ok(),
             background: self.background.clone(),
-            wakes: said.notify_on_exit.unwrap_or(true),
+            notify_on_exit: said.notify_on_exit.unwrap_or(true),
             // Only a gateway runs commands in the background: a one-turn process ends and could not supervise them.
-            wait: self.gateway.as_ref().and(said.background_ms.map(Duration::from_millis).or(usual.wait)),
+            background_after: self
+                .gateway
+                .as_ref()
+                .and(said.background_ms.map(Duration::from_millis).or(usual.background_after)),
             timeout: said.timeout_sec.map_or(usual.timeout, Duration::from_secs),
-            keep: said.cleanup_ms.map_or(usual.keep, Duration::from_millis),
-            approvals: Some(approvals::asking(config)),
+            keep_finished: said.cleanup_ms.map_or(usual.keep_finished, Duration::from_millis),
+            approvals: Some(approvals::approval_policy(config)),
             audit: self.audit.clone(),
             ..usual
         }
@@ -151,7 +154,7 @@ impl Bench {
 }
 
 /// Returns true if the memory tools are enabled.
-fn remembers(config: &Config) -> bool {
+fn is_memory_enabled(config: &Config) -> bool {
     let said = [&config.memory.search, &config.agents.defaults.memory_search];
     said.into_iter().find_map(|said| said.enabled).unwrap_or(true)
 }
@@ -164,7 +167,7 @@ fn memory(config: &Config, paths: &Paths, files: FileAccess) -> MemorySettings {
     MemorySettings {
         files,
         folder: Some(paths.state.join("memory")),
-        workspaces: members.iter().map(|agent| (agent.id.clone(), office::workspace(config, paths, agent))).collect(),
+        workspaces: members.iter().map(|agent| (agent.id.clone(), factory::workspace(config, paths, agent))).collect(),
         max_results: first.max_results.or(then.max_results).unwrap_or(usual.max_results),
         min_score: first.min_score.or(then.min_score).unwrap_or(usual.min_score),
     }
@@ -178,8 +181,8 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         list.iter().map(|place| paths::expand(Path::new(place.as_str()), home.as_deref())).collect()
     };
     let members = config.agents.members();
-    let workspaces: Vec<PathBuf> = members.iter().map(|agent| office::workspace(config, paths, agent)).collect();
-    let sandboxes = members.iter().map(|agent| office::sandboxing(config, paths, agent));
+    let workspaces: Vec<PathBuf> = members.iter().map(|agent| factory::workspace(config, paths, agent)).collect();
+    let sandboxes = members.iter().map(|agent| factory::sandboxing(config, paths, agent));
     let sandboxes =
         sandboxes.filter(|sandboxing| sandboxing.mode != SandboxMode::Off).map(|sandboxing| sandboxing.root);
     let sandboxes: BTreeSet<PathBuf> = sandboxes.collect();
@@ -188,10 +191,10 @@ pub(crate) fn policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
         roots.flat_map(|roots| roots.folders().into_iter().map(|(_, folder)| folder.to_owned()).collect::<Vec<_>>());
     sandbox::SandboxPolicy {
         mode: match said.mode.map(|word| word.0) {
-            None | Some(Mode::Workspace) => sandbox::Mode::Workspace,
-            Some(Mode::ReadOnly) => sandbox::Mode::ReadOnly,
-            Some(Mode::Guarded) => sandbox::Mode::Guarded,
-            Some(Mode::Full) => sandbox::Mode::Full,
+            None | Some(Mode::Workspace) => sandbox::AccessMode::Workspace,
+            Some(Mode::ReadOnly) => sandbox::AccessMode::ReadOnly,
+            Some(Mode::Guarded) => sandbox::AccessMode::Guarded,
+            Some(Mode::Full) => sandbox::AccessMode::Full,
         },
         network: said.network.unwrap_or(false),
         state_dir: Some(paths.state.clone()),
@@ -227,7 +230,7 @@ pub(crate) fn tier() -> sandbox::Tier {
 }
 
 /// Returns the settings of the session tools: visibility and spawning.
-fn house_rules(config: &Config) -> HouseRules {
+fn session_tool_settings(config: &Config) -> SessionToolRules {
     let (said, sub) = (&config.tools, &config.agents.defaults.subagents);
     let usual = SpawnRules::default();
     let spawn = SpawnRules {
@@ -238,21 +241,24 @@ fn house_rules(config: &Config) -> HouseRules {
         thinking: sub.thinking.map(|level| level.0.as_str().to_owned()),
         timeout: sub.run_timeout_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs),
     };
-    HouseRules {
+    SessionToolRules {
         visibility: said.sessions.visibility.map(|word| word.0).unwrap_or_default(),
-        agent_to_agent: house::AgentToAgent {
+        agent_to_agent: session_tools::AgentToAgent {
             is_enabled: said.agent_to_agent.enabled,
             allow: said.agent_to_agent.allow.clone(),
         },
         spawn,
-        spawn_of: BTreeMap::new(),
+        spawn_by_agent: BTreeMap::new(),
     }
 }
 
 /// Returns the chats that agents may write to on their own initiative.
-fn recipients(courier: Option<Arc<dyn Courier>>, config: &Config) -> Recipients {
-    let of_agents =
-        config.agents.members().into_iter().map(|agent| (agent.id.clone(), agent.said.tools.message.allow_to.clone()));
+fn recipients(courier: Option<Arc<dyn ChannelSender>>, config: &Config) -> Recipients {
+    let of_agents = config
+        .agents
+        .members()
+        .into_iter()
+        .map(|agent| (agent.id.clone(), agent.config.tools.message.allow_to.clone()));
     Recipients::new(courier, config.tools.message.allow_to.clone(), of_agents.collect())
 }
 
@@ -273,17 +279,17 @@ fn fetch(config: &Config) -> Arc<dyn Tool> {
         max_chars: said.max_chars.unwrap_or(usual.max_chars),
         max_chars_cap: said.max_chars_cap.unwrap_or(usual.max_chars_cap),
         cache: minutes(said.cache_ttl_minutes, usual.cache),
-        bounds: Bounds {
+        bounds: EgressLimits {
             timeout: said.timeout_seconds.map_or(usual.bounds.timeout, Duration::from_secs),
             redirects: said.max_redirects.unwrap_or(usual.bounds.redirects),
             ..usual.bounds
         },
     };
-    Arc::new(WebFetch::new(settings, Arc::new(SystemNames), Ambient::system()))
+    Arc::new(WebFetch::new(settings, Arc::new(SystemResolver), Ambient::system()))
 }
 
 /// Builds the `web_search` tool if a search provider is configured; an error says why it cannot be.
-fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
+fn search(loaded: &LoadedConfig<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
     let (said, usual) = (&loaded.config.tools.web.search, WebSearchSettings::default());
     if said.fault.is_some() {
         // The config names a key that cannot be resolved: using another key, or none, would contradict it. The config
@@ -299,17 +305,16 @@ fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
     let key = text(&said.api_key, "BRAVE_API_KEY");
     let place = text(&said.searxng.base_url, "SEARXNG_BASE_URL");
     let provider: Arc<dyn SearchProvider> = match (said.provider.map(|word| word.0), key, place) {
-        (Some(Searcher::Searxng) | None, _, Some(place)) => Arc::new(Searxng::new(&place)?),
-        (Some(Searcher::Brave) | None, Some(key), _) => Arc::new(Brave::new(&key, None)?),
-        (Some(Searcher::Searxng), _, None) => {
-            return Err("tools.web.search.provider is searxng, and nothing says where that is; set \
+        (Some(SearchBackend::Searxng) | None, _, Some(place)) => Arc::new(Searxng::new(&place)?),
+        (Some(SearchBackend::Brave) | None, Some(key), _) => Arc::new(Brave::new(&key, None)?),
+        (Some(SearchBackend::Searxng), _, None) => {
+            return Err("tools.web.search.provider is searxng, but its URL is missing; set \
                         tools.web.search.searxng.baseUrl"
                 .to_owned());
         }
-        (Some(Searcher::Brave), None, _) => {
-            return Err(
-                "tools.web.search.provider is brave, and there is no key; set tools.web.search.apiKey".to_owned()
-            );
+        (Some(SearchBackend::Brave), None, _) => {
+            return Err("tools.web.search.provider is brave, but its API key is missing; set tools.web.search.apiKey"
+                .to_owned());
         }
         (None, None, None) => return Ok(None),
     };
@@ -318,7 +323,7 @@ fn search(loaded: &Loaded<Config>) -> Result<Option<Arc<dyn Tool>>, String> {
         timeout: said.timeout_seconds.map_or(usual.timeout, Duration::from_secs),
         cache: minutes(said.cache_ttl_minutes, usual.cache),
     };
-    Ok(Some(Arc::new(WebSearch::new(settings, Some(provider), Arc::new(SystemNames), Ambient::system()))))
+    Ok(Some(Arc::new(WebSearch::new(settings, Some(provider), Arc::new(SystemResolver), Ambient::system()))))
 }
 
 fn minutes(said: Option<f64>, usual: Duration) -> Duration {
@@ -326,7 +331,7 @@ fn minutes(said: Option<f64>, usual: Duration) -> Duration {
 }
 
 /// Merges the tool lists for sandboxed sessions: the agent's own, else the global ones.
-fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> Policy {
+fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> ToolPolicy {
     let list = |own: &Option<Vec<String>>, all: &Option<Vec<String>>| own.clone().or_else(|| all.clone());
     tools::Policy {
         profile: own.profile.or(all.profile),
@@ -334,24 +339,24 @@ fn sandbox_policy(all: &tools::Policy, own: &tools::Policy) -> Policy {
         also_allow: list(&own.also_allow, &all.also_allow),
         deny: list(&own.deny, &all.deny),
     }
-    .meant()
+    .to_policy()
 }
 
 /// Builds the tool policies of an agent. A disabled `web_fetch`, and `exec` and `process` if commands are denied, are
 /// added to its deny list.
-pub(super) fn rules(config: &Config, agent: &Member<'_>) -> ToolRules {
-    let by = |said: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, Policy> {
-        said.iter().map(|(name, policy)| (name.clone(), policy.meant())).collect()
+pub(super) fn rules(config: &Config, agent: &ConfiguredAgent<'_>) -> ToolRules {
+    let by = |said: &BTreeMap<String, tools::Policy>| -> BTreeMap<String, ToolPolicy> {
+        said.iter().map(|(name, policy)| (name.clone(), policy.to_policy())).collect()
     };
-    let (all, own) = (&config.tools, &agent.said.tools);
+    let (all, own) = (&config.tools, &agent.config.tools);
     let mut rules = ToolRules {
-        global: all.meant(),
+        global: all.to_policy(),
         by_provider: by(&all.by_provider),
-        agent: own.meant(),
+        agent: own.to_policy(),
         agent_by_provider: by(&own.by_provider),
         non_owner_allow: own.non_owner_allow.clone(),
         sandbox: sandbox_policy(&all.sandbox.tools, &own.sandbox.tools),
-        subagent: all.subagents.tools.meant(),
+        subagent: all.subagents.tools.to_policy(),
         max_depth: u32::try_from(config.agents.defaults.subagents.max_spawn_depth.unwrap_or(1)).unwrap_or(u32::MAX),
     };
     if all.web.fetch.enabled == Some(false) {

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, ambient::iso, task};
-use homard_audit::Head;
+use homard_audit::ChainHead;
 use serde_json::{Value, json};
 use tokio::{
     net::{UdpSocket, UnixDatagram},
@@ -24,15 +24,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{
     Text,
-    audit::{Checkpoints, Place},
+    audit::{CheckpointSink, Checkpoints},
 };
 
 /// Timeout for a destination.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SINK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the last checkpoint at shutdown.
-const LAST: Duration = Duration::from_secs(2);
+const FINAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Default interval between checkpoints.
-const EVERY: Duration = Duration::from_secs(60);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
 /// Facility `authpriv`, severity `notice`.
 const PRIORITY: u8 = 10 * 8 + 5;
 
@@ -40,7 +40,7 @@ const PRIORITY: u8 = 10 * 8 + 5;
 #[derive(Debug)]
 pub(crate) struct Sinks {
     sinks: Vec<Sink>,
-    every: Duration,
+    interval: Duration,
 }
 
 #[derive(Debug)]
@@ -54,27 +54,27 @@ enum Sink {
 impl Sinks {
     /// Builds the destinations of a config.
     pub(crate) fn of(config: &Checkpoints) -> Result<Self> {
-        let places = config.places().map_err(|(name, why)| anyhow::anyhow!("audit.checkpoints.{name} {why}"))?;
+        let places = config.sinks().map_err(|(name, why)| anyhow::anyhow!("audit.checkpoints.{name} {why}"))?;
         let sink = |place| {
             Ok(match place {
-                Place::File(path) => Sink::File(path),
-                Place::Socket(path) => Sink::Socket(path),
-                Place::Udp(server) => Sink::Udp(server),
-                Place::Url { url, token } => {
+                CheckpointSink::File(path) => Sink::File(path),
+                CheckpointSink::Socket(path) => Sink::Socket(path),
+                CheckpointSink::Udp(server) => Sink::Udp(server),
+                CheckpointSink::Url { url, token } => {
                     if rustls::crypto::CryptoProvider::get_default().is_none() {
                         // reqwest panics without a provider. This fails only if another thread installed one first,
                         // which is fine.
                         rustls::crypto::ring::default_provider().install_default().ok();
                     }
-                    let client = reqwest::Client::builder().timeout(PATIENCE);
+                    let client = reqwest::Client::builder().timeout(SINK_TIMEOUT);
                     // A redirect would send the token to a host that the config does not name.
                     let client = client.redirect(reqwest::redirect::Policy::none()).build();
-                    Sink::Http { client: client.context("HTTP cannot be set up")?, url, token }
+                    Sink::Http { client: client.context("cannot create the HTTP client")?, url, token }
                 }
             })
         };
         let sinks = places.into_iter().map(sink).collect::<Result<_>>()?;
-        Ok(Self { sinks, every: config.every_seconds.map_or(EVERY, Duration::from_secs) })
+        Ok(Self { sinks, interval: config.every_seconds.map_or(DEFAULT_INTERVAL, Duration::from_secs) })
     }
 }
 
@@ -102,7 +102,7 @@ impl Sink {
                 let (at, host) = (iso(Ambient::system().now_ms()), rustix::system::uname());
                 let host = host.nodename().to_string_lossy();
                 let text = format!("<{PRIORITY}>1 {at} {host} homard - audit-checkpoint - {checkpoint}");
-                let address = tokio::net::lookup_host(server).await?.next().context("the name has no address")?;
+                let address = tokio::net::lookup_host(server).await?.next().context("the host name has no address")?;
                 let local = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 UdpSocket::bind(local).await?.send_to(text.as_bytes(), address).await?;
             }
@@ -125,28 +125,31 @@ fn add(path: &Path, line: &str) -> io::Result<()> {
 
 /// Sends checkpoints until stopped.
 #[derive(Debug)]
-pub(crate) struct Shipping {
+pub(crate) struct CheckpointTask {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Shipping {
+impl CheckpointTask {
     /// Starts the task, if there is a destination.
-    pub(crate) fn begin(sinks: Sinks, ends: watch::Receiver<Option<Head>>) -> Option<Self> {
+    pub(crate) fn start(sinks: Sinks, ends: watch::Receiver<Option<ChainHead>>) -> Option<Self> {
         if sinks.sinks.is_empty() {
             return None;
         }
         let stop = CancellationToken::new();
         let told = stop.clone();
-        let every = sinks.every;
-        let mut ship = Ship { sent: sinks.sinks.into_iter().map(|sink| (sink, Sent::default())).collect(), ends };
+        let every = sinks.interval;
+        let mut ship = CheckpointSender {
+            sent: sinks.sinks.into_iter().map(|sink| (sink, SinkState::default())).collect(),
+            heads: ends,
+        };
         let task = task::spawn("audit checkpoints", async move {
             loop {
                 if !ship.is_behind() {
                     tokio::select! {
                         biased;
                         () = told.cancelled() => break,
-                        changed = ship.ends.changed() => if changed.is_err() { break },
+                        changed = ship.heads.changed() => if changed.is_err() { break },
                     }
                 }
                 ship.send().await;
@@ -157,50 +160,48 @@ impl Shipping {
                 }
             }
             // Shutdown must not take long.
-            timeout(LAST, ship.send()).await.ok();
+            timeout(FINAL_TIMEOUT, ship.send()).await.ok();
         });
         Some(Self { stop, task })
     }
 
     /// Sends the last checkpoint, within a short timeout, and stops.
-    pub(crate) async fn end(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
-            tracing::warn!("checkpoints of the audit log are not sent any more: {error}");
+            tracing::warn!("the task that sends audit log checkpoints failed: {error}");
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Sent {
-    head: Option<Head>,
+struct SinkState {
+    head: Option<ChainHead>,
     is_failing: bool,
 }
 
-struct Ship {
-    sent: Vec<(Sink, Sent)>,
-    ends: watch::Receiver<Option<Head>>,
+struct CheckpointSender {
+    sent: Vec<(Sink, SinkState)>,
+    heads: watch::Receiver<Option<ChainHead>>,
 }
 
-impl Ship {
+impl CheckpointSender {
     fn is_behind(&self) -> bool {
-        let head = *self.ends.borrow();
+        let head = *self.heads.borrow();
         head.is_some() && self.sent.iter().any(|(_, sent)| sent.head != head)
     }
 
     async fn send(&mut self) {
-        let Some(head) = *self.ends.borrow_and_update() else { return };
+        let Some(head) = *self.heads.borrow_and_update() else { return };
         let checkpoint =
             json!({"at": iso(Ambient::system().now_ms()), "rows": head.rows, "digest": head.digest.to_string()});
         for (sink, sent) in self.sent.iter_mut().filter(|(_, sent)| sent.head != Some(head)) {
-            let outcome = timeout(PATIENCE, sink.send(&checkpoint)).await.context("no answer came in time");
+            let outcome = timeout(SINK_TIMEOUT, sink.send(&checkpoint)).await.context("timed out");
             match outcome.and_then(|outcome| outcome) {
-                Ok(()) => *sent = Sent { head: Some(head), is_failing: false },
+                Ok(()) => *sent = SinkState { head: Some(head), is_failing: false },
                 Err(error) if !std::mem::replace(&mut sent.is_failing, true) => {
                     let name = sink.name();
-                    tracing::warn!(
-                        "checkpoints of the audit log cannot be sent to {name}: {error:#}; it is tried again"
-                    );
+                    tracing::warn!("failed to send an audit log checkpoint to {name}: {error:#}; retrying");
                 }
                 Err(_) => {}
             }
@@ -209,10 +210,10 @@ impl Ship {
 }
 
 /// Parses the checkpoints in a text: one per line, also within syslog lines.
-pub(crate) fn read(text: &str) -> Vec<Head> {
+pub(crate) fn read(text: &str) -> Vec<ChainHead> {
     let checkpoint = |line: &str| {
         let document: Value = serde_json::from_str(line[line.find('{')?..].trim_end()).ok()?;
-        Some(Head { rows: document["rows"].as_u64()?, digest: document["digest"].as_str()?.parse().ok()? })
+        Some(ChainHead { rows: document["rows"].as_u64()?, digest: document["digest"].as_str()?.parse().ok()? })
     };
     text.lines().filter_map(checkpoint).collect()
 }
@@ -235,8 +236,8 @@ mod tests {
         Sinks::of(&Config::parse(&text).unwrap().audit.checkpoints).unwrap()
     }
 
-    fn head(rows: u64) -> Head {
-        Head { rows, digest: Digest::of(&rows.to_be_bytes()) }
+    fn head(rows: u64) -> ChainHead {
+        ChainHead { rows, digest: Digest::of(&rows.to_be_bytes()) }
     }
 
     #[tokio::test]
@@ -248,7 +249,7 @@ mod tests {
         let url = format!("http://{}/checkpoints", http.local_addr().unwrap());
         let (end, ends) = watch::channel(Some(head(3)));
         let to = json!({"file": file, "syslog": socket, "url": url, "token": "for-checkpoints"});
-        let shipping = Shipping::begin(sinks(&to), ends).unwrap();
+        let shipping = CheckpointTask::start(sinks(&to), ends).unwrap();
         end.send_replace(Some(head(7)));
         let (mut asked, _) = http.accept().await.unwrap();
         let mut request = String::new();
@@ -263,7 +264,7 @@ mod tests {
         let length = local.recv(&mut bytes).unwrap();
         let told = std::str::from_utf8(&bytes[..length]).unwrap();
         assert!(told.starts_with("<85>homard: audit checkpoint {"), "{told}");
-        shipping.end().await;
+        shipping.stop().await;
         let written = std::fs::read_to_string(&file).unwrap();
         for text in [written.as_str(), told, request.as_str()] {
             assert_eq!(read(text).last(), Some(&head(7)), "{text}");
@@ -275,12 +276,12 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let to = json!({"file": "/nonexistent/checkpoints", "syslog": server.local_addr().unwrap().to_string()});
         let (end, ends) = watch::channel(None);
-        let shipping = Shipping::begin(sinks(&to), ends).unwrap();
+        let shipping = CheckpointTask::start(sinks(&to), ends).unwrap();
         end.send_replace(Some(head(1)));
         let mut bytes = [0; 1024];
         let length = server.recv(&mut bytes).await.unwrap();
         assert_eq!(read(std::str::from_utf8(&bytes[..length]).unwrap()), [head(1)]);
-        shipping.end().await;
+        shipping.stop().await;
     }
 
     #[test]
@@ -294,7 +295,7 @@ mod tests {
             let error = Config::parse(&text).unwrap_err();
             assert!(error.contains(told), "{error}");
         }
-        assert!(Shipping::begin(sinks(&json!({})), watch::channel(None).1).is_none());
+        assert!(CheckpointTask::start(sinks(&json!({})), watch::channel(None).1).is_none());
         assert!(Config::parse("{audit: {checkpoints: {everySeconds: 0}}}").is_err());
     }
 

@@ -69,19 +69,19 @@ impl Fields {
         let Some(text) = self.get(name) else { return Ok(Self::default()) };
         match serde_json::from_str(text) {
             Ok(fields) => Ok(fields),
-            Err(_) => bail!("\"{name}\" in {} is no object; {WAY_OUT}", path.display()),
+            Err(_) => bail!("\"{name}\" in {} is not an object; {REMEDY}", path.display()),
         }
     }
 
     /// Sets a field to a value, indented for this depth.
     pub(crate) fn set(&mut self, name: &str, value: &Value, depth: usize) {
         let text = format!("{value:#}").replace('\n', &format!("\n{}", "  ".repeat(depth)));
-        self.place(name, text);
+        self.insert(name, text);
     }
 
     /// Sets a field to an object, indented for this depth.
     pub(crate) fn put(&mut self, name: &str, fields: &Self, depth: usize) {
-        self.place(name, fields.text(depth));
+        self.insert(name, fields.text(depth));
     }
 
     /// Removes a field. Returns true if it existed.
@@ -91,7 +91,7 @@ impl Fields {
         self.0.len() < before
     }
 
-    fn place(&mut self, name: &str, text: String) {
+    fn insert(&mut self, name: &str, text: String) {
         match self.0.iter_mut().rev().find(|(known, _)| known == name) {
             Some((_, old)) => *old = text,
             None => self.0.push((name.to_owned(), text)),
@@ -110,7 +110,7 @@ impl Fields {
     }
 }
 
-const WAY_OUT: &str = "the file is left as it is: correct it, or move it away and add the keys again with: homard models auth \
+const REMEDY: &str = "the file is left as it is: correct it, or move it away and add the keys again with: homard models auth \
                        add PROVIDER";
 
 /// Reads the file; `None` if it does not exist.
@@ -124,7 +124,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Fields>> {
         Ok(fields) => Ok(Some(fields)),
         // The parser's message could quote the content.
         Err(error) => bail!(
-            "{} is not a JSON object (line {}, column {}); {WAY_OUT}",
+            "{} is not a JSON object (line {}, column {}); {REMEDY}",
             path.display(),
             error.line(),
             error.column()

@@ -4,14 +4,14 @@ use std::{fmt, path::PathBuf, sync::Arc};
 
 use futures_util::{FutureExt, StreamExt, future::ready, stream};
 use homard_agent::Ambient;
-use homard_model::{Error, ErrorKind, Event, EventStream, Model, Request, Spec};
-use homard_providers::{Auth, Client, Remote, Secret, Target};
+use homard_model::{Error, ErrorKind, EventStream, Model, ModelEvent, ModelSpec, Request};
+use homard_providers::{Credentials, HttpClient, ModelTarget, RemoteModel, Secret};
 use tokio::sync::Mutex;
 
 use super::file;
 
 /// A token is renewed this many milliseconds before it expires, so that it does not expire in flight.
-const EARLY: u64 = 60_000;
+const RENEW_BEFORE_MS: u64 = 60_000;
 
 /// A credential that expires. Shared by all models that use it.
 pub(crate) struct SignIn {
@@ -35,7 +35,7 @@ pub(crate) struct Renewal {
     pub(crate) client_id: Option<String>,
     pub(crate) refresh: Secret,
     pub(crate) file: PathBuf,
-    pub(crate) client: Client,
+    pub(crate) client: HttpClient,
 }
 
 impl fmt::Debug for SignIn {
@@ -65,17 +65,17 @@ impl SignIn {
     }
 
     /// Returns why it cannot be used, if so.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn unusable_reason(&self) -> Option<String> {
         let token = self.token.try_lock().ok()?;
         let is_over = token.expires.is_some_and(|expires| expires <= self.clock.now_ms());
-        (is_over && token.renewal.is_none()).then(|| "it has expired: sign in again, or add a key".to_owned())
+        (is_over && token.renewal.is_none()).then(|| "expired; sign in again, or add a key".to_owned())
     }
 
     /// Returns a valid token, renewing it if needed.
     pub(crate) async fn token(&self) -> Result<Secret, Error> {
         let mut token = self.token.lock().await;
         let now = self.clock.now_ms();
-        let Some(expires) = token.expires.filter(|expires| *expires <= now.saturating_add(EARLY)) else {
+        let Some(expires) = token.expires.filter(|expires| *expires <= now.saturating_add(RENEW_BEFORE_MS)) else {
             return Ok(token.access.clone());
         };
         let Some(renewal) = token.renewal.clone() else {
@@ -83,37 +83,39 @@ impl SignIn {
                 return Ok(token.access.clone());
             }
             let message = format!(
-                "{} has expired, and its file does not say where it is renewed (tokenEndpoint); sign in again, or add a key \
+                "{} has expired and cannot be renewed, because its tokenEndpoint is missing; sign in again, or add a key \
                  with: homard models auth add",
                 self.id
             );
             return Err(Error { status: Some(401), ..Error::new(ErrorKind::Auth, message) });
         };
         let Renewal { endpoint, client_id, refresh, file, client } = &renewal;
-        let new = client.renew(endpoint, client_id.as_deref(), refresh).await;
+        let new = client.refresh(endpoint, client_id.as_deref(), refresh).await;
         let new = new.map_err(|error| {
-            let message =
-                format!("{} has expired and was not renewed: {}; sign in again if this stays", self.id, error.message);
+            let message = format!(
+                "{} has expired and could not be renewed: {}; sign in again if this persists",
+                self.id, error.message
+            );
             Error { message, ..error }
         })?;
-        let lasts = new.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let lasts = new.lifetime.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
         let refresh = new.refresh.unwrap_or_else(|| refresh.clone());
         token.access = new.access;
         token.expires = lasts.map(|lasts| now.saturating_add(lasts));
         token.renewal = Some(Renewal { refresh: refresh.clone(), ..renewal.clone() });
         let (id, file, kept) = (self.id.clone(), file.clone(), token.clone());
-        let written = tokio::task::spawn_blocking(move || keep(&id, &file, &kept, &refresh)).await;
+        let written = tokio::task::spawn_blocking(move || store(&id, &file, &kept, &refresh)).await;
         // The old refresh token may be invalid from here on, so this is logged; the new one works in the meantime.
         match written {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(profile = self.id, "the renewed token is not kept: {error:#}"),
-            Err(error) => tracing::warn!(profile = self.id, %error, "the renewed token is not kept"),
+            Ok(Err(error)) => tracing::warn!(profile = self.id, "failed to save the renewed token: {error:#}"),
+            Err(error) => tracing::warn!(profile = self.id, %error, "failed to save the renewed token"),
         }
         Ok(token.access.clone())
     }
 }
 
-fn keep(id: &str, path: &std::path::Path, token: &Token, refresh: &Secret) -> anyhow::Result<()> {
+fn store(id: &str, path: &std::path::Path, token: &Token, refresh: &Secret) -> anyhow::Result<()> {
     file::edit(path, |fields| {
         let mut profiles = fields.object("profiles", path)?;
         let mut profile = match profiles.get(id) {
@@ -132,26 +134,26 @@ fn keep(id: &str, path: &std::path::Path, token: &Token, refresh: &Secret) -> an
 
 /// A model that is used with an expiring credential.
 #[derive(Debug)]
-pub(crate) struct SignedIn {
-    pub(crate) target: Target,
-    pub(crate) client: Client,
+pub(crate) struct SignInModel {
+    pub(crate) target: ModelTarget,
+    pub(crate) client: HttpClient,
     pub(crate) sign_in: Arc<SignIn>,
 }
 
-impl Model for SignedIn {
-    fn spec(&self) -> &Spec {
+impl Model for SignInModel {
+    fn spec(&self) -> &ModelSpec {
         &self.target.spec
     }
 
     fn stream(&self, request: Request) -> EventStream {
         let (target, client, sign_in) = (self.target.clone(), self.client.clone(), self.sign_in.clone());
         let opened = async move {
-            let auth = Some(Auth::Token(sign_in.token().await?));
-            Remote::new(Target { auth, ..target }, &client)
+            let auth = Some(Credentials::Token(sign_in.token().await?));
+            RemoteModel::new(ModelTarget { auth, ..target }, &client)
         };
         let opened = opened.map(move |remote| match remote {
             Ok(remote) => remote.stream(request),
-            Err(error) => Box::pin(stream::once(ready(Event::Failed(error)))),
+            Err(error) => Box::pin(stream::once(ready(ModelEvent::Failed(error)))),
         });
         Box::pin(stream::once(opened).flatten())
     }

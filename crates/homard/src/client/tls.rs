@@ -37,23 +37,23 @@ pub(super) async fn connect(stream: TcpStream, host: &str, pin: Option<&Fingerpr
     let config = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let config = match pin {
         Some(pin) => {
-            let verifier = Pinned { pin: pin.clone(), provider };
+            let verifier = PinnedVerifier { pin: pin.clone(), provider };
             config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
         }
         None => config.with_platform_verifier()?.with_no_client_auth(),
     };
-    let name = ServerName::try_from(host.to_owned()).with_context(|| format!("{host} is not the name of a host"))?;
+    let name = ServerName::try_from(host.to_owned()).with_context(|| format!("{host} is not a valid host name"))?;
     Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
 }
 
 /// Accepts exactly one certificate. Its issuer, names and validity are not checked.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedVerifier {
     pin: Fingerprint,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,

@@ -2,7 +2,7 @@
 
 mod local;
 mod remote;
-mod workplace;
+mod working_dir;
 
 use std::{
     env,
@@ -16,26 +16,38 @@ use anyhow::{Context, Result};
 use homard_agent::{
     Ambient,
     command::{self, Command, Triggers},
-    wire::TRUNCATED,
+    wire::TRUNCATED_FIELD,
 };
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use serde_json::Value;
 
-use self::remote::Link;
+use self::remote::GatewayLink;
 use crate::{
     assemble,
-    client::Reached,
+    cli_error::CliError,
+    client::ConnectResult,
+    cmd::flags,
     config::{Chosen, DEMO},
-    failure::Failure,
     paths::Paths,
-    render::{self, Shows, Story},
+    render::{self, RenderOptions, RunRenderer},
     signal::{Signal, Signals},
 };
 
 /// Maximum size of a message file.
 const MAX_FILE: u64 = 4 << 20;
 /// How long to wait for the end of a run after the user interrupts it.
-const LEAVING: Duration = Duration::from_secs(1);
+const ABORT_WAIT: Duration = Duration::from_secs(1);
+
+/// Names of parameters in errors, and the flags that set them.
+const FLAGS: [(&str, &str); 7] = [
+    ("sessionKey", "--session-key"),
+    ("sessionId", "--session-id"),
+    ("agentId", "--agent"),
+    ("unknown thinking level", "--thinking: unknown level"),
+    ("unknown channel: ", "--channel: unknown channel "),
+    ("unknown model", "--model: unknown model"),
+    ("timeout: ", "--timeout: "),
+];
 
 /// The flags of `homard agent`.
 #[derive(Debug, clap::Args)]
@@ -47,16 +59,16 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 Without a session, the turn goes to the main session of the default agent.")]
 pub(super) struct Args {
-    /// The message
+    /// Message text
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     message: Option<String>,
     /// Read the message from a file (UTF-8, at most 4 MiB)
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     message_file: Option<PathBuf>,
-    /// Session key
+    /// Session key, such as project-x
     #[arg(long, value_name = "KEY")]
     session_key: Option<String>,
-    /// Session id
+    /// Session id; continues the transcript with that id
     #[arg(long, value_name = "ID", conflicts_with = "session_key")]
     session_id: Option<String>,
     /// Agent id; without a session, its main session is used
@@ -71,7 +83,7 @@ pub(super) struct Args {
     /// Show a line for each tool call on stderr [default: on if stderr is a terminal]
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
     verbose: Option<String>,
-    /// Channel that the message belongs to
+    /// Channel of the message, such as telegram
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
     /// Run in this process, even if a gateway is running
@@ -87,27 +99,36 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Maximum duration of the turn; 0 for no limit
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=assemble::MAX_TIMEOUT))]
-    timeout: Option<u64>,
-    /// How long to reconnect if the connection to the gateway is lost; 0 to fail at once
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    reconnect: u64,
-    /// Also deliver the reply on a channel: where the session last received a message, or as the flags below say
+    /// Maximum duration of the turn, such as 90s or 5m; a bare number is seconds, 0 is no limit
+    #[arg(long, value_name = "DURATION", value_parser = turn_timeout)]
+    timeout: Option<Duration>,
+    /// How long to try to reconnect after the connection to the gateway is lost; a bare number is seconds, 0 is never
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = flags::seconds)]
+    reconnect: Duration,
+    /// Also deliver the reply: to the chat where the session last received a message, or as set by the flags below
     #[arg(long, conflicts_with = "local")]
     deliver: bool,
     /// Recipient on the channel
     #[arg(short, long, value_name = "TARGET")]
     to: Option<String>,
-    /// Recipient of the reply, if it is not the one of --to
+    /// Recipient of the reply [default: the value of --to]
     #[arg(long, value_name = "TARGET", requires = "deliver")]
     reply_to: Option<String>,
-    /// Channel of the reply, if it is not the one of --channel
+    /// Channel of the reply [default: the value of --channel]
     #[arg(long, value_name = "NAME", requires = "deliver")]
     reply_channel: Option<String>,
     /// Account that sends the reply
     #[arg(long, value_name = "ID", requires = "deliver")]
     reply_account: Option<String>,
+}
+
+fn turn_timeout(text: &str) -> Result<Duration, String> {
+    match flags::seconds(text)? {
+        timeout if timeout > Duration::from_secs(assemble::MAX_TIMEOUT) => {
+            Err(format!("at most {}s", assemble::MAX_TIMEOUT))
+        }
+        timeout => Ok(timeout),
+    }
 }
 
 /// A turn in progress.
@@ -118,7 +139,7 @@ struct Turn {
     reconnect: Duration,
     /// True if it may work in any directory without confirmation.
     work_here: bool,
-    story: Story,
+    renderer: RunRenderer,
     signals: Signals,
 }
 
@@ -130,8 +151,8 @@ impl Turn {
 
 /// The result of a successful turn.
 #[derive(Debug, Clone, PartialEq)]
-struct Answer {
-    /// The document that `--json` prints.
+struct TurnOutput {
+    /// The gateway's final response, or the same for a run in this process: `{runId, status, summary, result}`.
     document: Value,
     /// `{payloads, meta}`.
     result: Value,
@@ -142,39 +163,40 @@ pub(super) async fn run(args: Args) -> Result<()> {
     let message = args.read_message()?;
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let timeout =
-        args.timeout.map_or_else(|| assemble::timeout(&chosen.loaded.config).unwrap_or_default(), Duration::from_secs);
+    let timeout = args.timeout.unwrap_or_else(|| assemble::timeout(&chosen.loaded.config).unwrap_or_default());
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
     let tools = args.verbose.as_deref().map(|word| word == "on");
-    let shows = if args.json { Shows::nothing() } else { Shows::fitting(tools) };
-    let reconnect = Duration::from_secs(args.reconnect);
-    let (story, signals) = (Story::new(shows), Signals::listen()?);
-    let mut turn = Turn { params, timeout, reconnect, work_here: args.work_here, story, signals };
+    let shows = if args.json { RenderOptions::nothing() } else { RenderOptions::for_terminal(tools) };
+    let reconnect = args.reconnect;
+    let (story, signals) = (RunRenderer::new(shows), Signals::listen()?);
+    let mut turn = Turn { params, timeout, reconnect, work_here: args.work_here, renderer: story, signals };
     let done = if args.local {
         local::run(&chosen, &paths, &mut turn, "without --local the turn goes through the gateway").await
     } else {
-        anywhere(&chosen, &paths, &mut turn, shows).await
+        run_turn(&chosen, &paths, &mut turn, shows).await
     };
     let answer = match done {
         Ok(answer) => answer,
         Err(error) => {
-            turn.story.break_line()?;
+            turn.renderer.break_line()?;
             return Err(error);
         }
     };
-    turn.story.truncated(&answer.result["meta"][TRUNCATED])?;
-    let delivery = undelivered(&answer.document["delivery"], turn.run());
+    turn.renderer.truncated(&answer.result["meta"][TRUNCATED_FIELD])?;
+    let delivery = delivery_failure(&answer.document["delivery"], turn.run());
     if args.json {
         // One document: the failure or the result.
         return match delivery {
             Some((failure, true)) => Err(failure.into()),
-            Some((_, false)) | None => Ok(render::print_json(&answer.document)?),
+            Some((_, false)) | None => Ok(render::print_json(&document(answer))?),
         };
     }
     let payloads = answer.result.get("payloads").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    turn.story.finish(payloads)?;
-    if is_demo(&answer.result) && !asks_no_model(&turn.params.message) {
-        render::remark(&format!("({DEMO}, the built-in demo model, answered; to set a real one see docs/models.md)"));
+    turn.renderer.finish(payloads)?;
+    if is_demo(&answer.result) && !is_modelless(&turn.params.message) {
+        render::remark(&format!(
+            "(answered by the built-in demo model, {DEMO}; to configure a real model, see: homard docs models)"
+        ));
     }
     match delivery {
         Some((failure, true)) => Err(failure.into()),
@@ -186,25 +208,46 @@ pub(super) async fn run(args: Args) -> Result<()> {
     }
 }
 
+/// Returns the document that `--json` prints. It has the result twice, as OpenClaw prints it with a gateway (`result`)
+/// and without one (`payloads` and `meta`).
+fn document(answer: TurnOutput) -> Value {
+    let mut document = answer.document;
+    for name in ["payloads", "meta"] {
+        document[name] = answer.result[name].clone();
+    }
+    document
+}
+
 /// Returns the failure to report if the reply was not delivered on its channel, and whether that is final.
-fn undelivered(delivery: &Value, run: &str) -> Option<(Failure, bool)> {
+fn delivery_failure(delivery: &Value, run: &str) -> Option<(CliError, bool)> {
     let why = delivery["error"].as_str();
     let (text, is_lost) = match delivery["status"].as_str()? {
-        "failed" => (why.unwrap_or("the answer was not delivered").to_owned(), true),
-        "unknown" => (why.unwrap_or("it is not known whether the answer was delivered").to_owned(), false),
+        "failed" => (why.unwrap_or("the reply was not delivered").to_owned(), true),
+        "unknown" => (why.unwrap_or("it is not known whether the reply was delivered").to_owned(), false),
         "pending" => {
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            (format!("the answer is not delivered yet{why}\nsee: homard channels status"), false)
+            (format!("the reply is not delivered yet{why}\nsee: homard channels status"), false)
         }
         _ => return None,
     };
-    Some((Failure::new("delivery", text).of(run, "gateway"), is_lost))
+    Some((CliError::new("delivery", text).of(run, "gateway"), is_lost))
+}
+
+impl TurnOutput {
+    /// Builds the output from the final response. `failed_candidates` are the models that failed before one answered.
+    fn new(mut document: Value, failed_candidates: Vec<Value>) -> Self {
+        if !failed_candidates.is_empty() {
+            document["result"]["meta"]["fallbackAttempts"] = Value::Array(failed_candidates);
+        }
+        let result = document["result"].clone();
+        Self { document, result }
+    }
 }
 
 /// Runs the turn in the gateway if one answers; in this process only if nothing at all was sent.
-async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows) -> Result<Answer> {
+async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: RenderOptions) -> Result<TurnOutput> {
     let caps: &[&str] = if shows.tools { &["tool-events"] } else { &[] };
-    let link = Link { chosen, paths, caps, patience: turn.reconnect };
+    let link = GatewayLink { chosen, paths, caps, patience: turn.reconnect };
     let target = link.target()?;
     let reached = tokio::select! {
         biased;
@@ -212,36 +255,37 @@ async fn anywhere(chosen: &Chosen, paths: &Paths, turn: &mut Turn, shows: Shows)
         reached = link.connect(&target) => reached?,
     };
     match reached {
-        Reached::Gateway(client) => {
+        ConnectResult::Gateway(client) => {
             if target.is_own {
-                turn.params.cwd = here(chosen, paths, turn.work_here)?;
+                turn.params.cwd = working_directory(chosen, paths, turn.work_here)?;
             }
             remote::run(*client, turn, link).await
         }
-        Reached::Nobody if turn.params.deliver == Some(true) => {
+        ConnectResult::NotRunning if turn.params.deliver == Some(true) => {
             let text = format!(
-                "no gateway answers at {}, and only a gateway talks to channels\n\
-                 start it with: homard gateway run, or leave out --deliver",
+                "no gateway answers at {}, and --deliver requires one\n\
+                 start it with: homard gateway run, or omit --deliver",
                 target.url
             );
-            Err(Failure::new("connection", text).into())
+            Err(CliError::new("connection", text).into())
         }
-        Reached::Nobody if target.is_own => {
-            let way_out = format!("no gateway answers at {}; HOMARD_GATEWAY_PORT names another port", target.url);
+        ConnectResult::NotRunning if target.is_own => {
+            let way_out = format!("no gateway answers at {}; to use another port, set HOMARD_GATEWAY_PORT", target.url);
             local::run(chosen, paths, turn, &way_out).await
         }
-        Reached::Nobody => {
-            let text = format!("no gateway answers at {}\nstart it there, or run here with --local", target.url);
-            Err(Failure::new("connection", text).into())
+        ConnectResult::NotRunning => {
+            let text =
+                format!("no gateway answers at {}\nstart it there, or run in this process with --local", target.url);
+            Err(CliError::new("connection", text).into())
         }
     }
 }
 
 /// Returns the working directory of a turn in the gateway of this machine: the current directory. If that is risky, the
 /// agent's workspace is used, with a remark.
-fn here(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String>> {
-    let here = env::current_dir().context("the current directory is gone")?;
-    let why = match assemble::workplace::checked(&here, &chosen.loaded.config, paths) {
+fn working_directory(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String>> {
+    let here = env::current_dir().context("cannot determine the current directory")?;
+    let why = match assemble::working_dir::check_requested(&here, &chosen.loaded.config, paths) {
         // A path that is not UTF-8 cannot be sent.
         Ok(_) => match here.to_str() {
             Some(here) => return Ok(Some(here.to_owned())),
@@ -250,15 +294,15 @@ fn here(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String
         Err(why) => why,
     };
     if work_here {
-        return Err(Failure::usage(why).into());
+        return Err(CliError::usage(why).into());
     }
     render::remark(&format!("(working in the agent's workspace: {why})"));
     Ok(None)
 }
 
-fn interrupted(signal: Signal, state: &str) -> Failure {
+fn interrupted(signal: Signal, state: &str) -> CliError {
     let message = format!("stopped by {signal}: {state}");
-    Failure { exit: signal.exit_code(), ..Failure::new("interrupted", message) }
+    CliError { exit: signal.exit_code(), ..CliError::new("interrupted", message) }
 }
 
 fn is_demo(result: &Value) -> bool {
@@ -266,9 +310,9 @@ fn is_demo(result: &Value) -> bool {
     matches!((word("provider"), word("model")), (Some(provider), Some(model)) if format!("{provider}/{model}") == DEMO)
 }
 
-/// Returns true if the command is answered without a model. Only `/compact` needs this check: its result names the
-/// model that wrote the summary.
-fn asks_no_model(message: &str) -> bool {
+/// Returns true for `/compact`: its reply is not a model's answer, although its result names the model that wrote the
+/// summary. Other commands that are answered without a model need no check here.
+fn is_modelless(message: &str) -> bool {
     matches!(command::parse(message, &Triggers::default()).command, Some(Command::Compact(_)))
 }
 
@@ -278,18 +322,18 @@ impl Args {
             (Some(message), _) => (message.clone(), "--message".to_owned()),
             (None, Some(path)) => (read_file(path)?, path.display().to_string()),
             (None, None) => {
-                return Err(Failure::usage("say something with --message TEXT or --message-file FILE").into());
+                return Err(CliError::usage("no message; pass --message TEXT or --message-file FILE").into());
             }
         };
         if message.trim().is_empty() {
-            return Err(Failure::usage(format!("{source} is blank; say something")).into());
+            return Err(CliError::usage(format!("{source} is blank; pass a message")).into());
         }
         Ok(message)
     }
 
     fn params(&self, run: RunId, message: String, timeout: Duration) -> Result<AgentParams> {
         let id =
-            |text: &String| SessionId::parse(text).map_err(|error| Failure::usage(format!("--session-id: {error}")));
+            |text: &String| SessionId::parse(text).map_err(|error| CliError::usage(format!("--session-id: {error}")));
         Ok(AgentParams {
             message,
             idempotency_key: run,
@@ -307,7 +351,7 @@ impl Args {
             account_id: None,
             reply_account_id: self.reply_account.clone(),
             thread_id: None,
-            timeout: Some(timeout.as_secs()),
+            timeout: Some(flags::whole_seconds(timeout)),
             lane: None,
             extra_system_prompt: None,
             label: None,
@@ -327,8 +371,8 @@ impl Args {
     }
 }
 
-fn read_file(path: &Path) -> Result<String, Failure> {
-    let wrong = |why: String| Failure::usage(format!("{} {why}", path.display()));
+fn read_file(path: &Path) -> Result<String, CliError> {
+    let wrong = |why: String| CliError::usage(format!("{} {why}", path.display()));
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
     read.map_err(|error| wrong(format!("cannot be read: {error}")))?;

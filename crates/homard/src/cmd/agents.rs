@@ -6,16 +6,16 @@ mod route;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::routing::{Account, Binding};
+use homard_agent::routing::{AccountFilter, Binding};
 
 use crate::{config::Chosen, paths::Paths};
 
 /// What `homard agents` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard agents                                      who answers
-  homard agents list --bindings                      and whom
-  homard agents route telegram --peer direct:12345   who would answer that person, and where it would be kept")]
+  homard agents                                      list agents
+  homard agents list --bindings                      also show the bindings
+  homard agents route telegram --peer direct:12345   show the agent and session of a sender")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -51,13 +51,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Describes which messages a binding matches.
-fn whom(binding: &Binding) -> String {
+fn describe_binding(binding: &Binding) -> String {
     let Binding { agent: _, channel, account, peer, guild, team } = binding;
     let peer = peer.as_ref().map(|peer| format!("{} {}", peer.kind.name(), peer.id));
     let account = match account {
-        Account::Default => "the default account".to_owned(),
-        Account::Only(name) => format!("account {name}"),
-        Account::Any => "any account".to_owned(),
+        AccountFilter::Default => "the default account".to_owned(),
+        AccountFilter::Only(name) => format!("account {name}"),
+        AccountFilter::Any => "any account".to_owned(),
     };
     let place = |what: &str, id: &Option<String>| id.as_ref().map(|id| format!("{what} {id}"));
     let parts = [Some(channel.clone()), Some(account), place("server", guild), place("team", team), peer];
@@ -66,7 +66,7 @@ fn whom(binding: &Binding) -> String {
 
 #[cfg(test)]
 mod tests {
-    use homard_agent::routing::{Peer, PeerKind};
+    use homard_agent::routing::{ChannelPeer, PeerKind};
     use homard_proto::AgentId;
 
     use super::*;
@@ -76,15 +76,15 @@ mod tests {
         let mut binding = Binding {
             agent: AgentId::main(),
             channel: "discord".to_owned(),
-            account: Account::Any,
-            peer: Some(Peer { kind: PeerKind::Channel, id: "7".to_owned() }),
+            account: AccountFilter::Any,
+            peer: Some(ChannelPeer { kind: PeerKind::Channel, id: "7".to_owned() }),
             guild: Some("g".to_owned()),
             team: Some("t".to_owned()),
         };
-        assert_eq!(whom(&binding), "discord, any account, server g, team t, channel 7");
-        binding = Binding { account: Account::Default, peer: None, guild: None, team: None, ..binding };
-        assert_eq!(whom(&binding), "discord, the default account");
-        binding.account = Account::Only("work".to_owned());
-        assert_eq!(whom(&binding), "discord, account work");
+        assert_eq!(describe_binding(&binding), "discord, any account, server g, team t, channel 7");
+        binding = Binding { account: AccountFilter::Default, peer: None, guild: None, team: None, ..binding };
+        assert_eq!(describe_binding(&binding), "discord, the default account");
+        binding.account = AccountFilter::Only("work".to_owned());
+        assert_eq!(describe_binding(&binding), "discord, account work");
     }
 }

@@ -1,22 +1,15 @@
 //! `homard approvals`: commands that are waiting for approval. They are managed by the gateway.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::Subcommand;
 use homard_agent::Ambient;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-use super::ask::Setup;
-use crate::{
-    client::{Client, Reached},
-    failure::Failure,
-    render,
+use super::{
+    ids::{self, Candidate},
+    query::{Call, CommandContext},
 };
-
-/// Timeout for the gateway's response.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::render;
 
 /// What `homard approvals` takes.
 #[derive(Debug, clap::Args)]
@@ -39,60 +32,68 @@ enum Command {
     List,
     /// Allow a command once
     Allow {
-        /// Approval id
+        /// Approval id or a unique prefix of it
         id: String,
     },
-    /// Allow a command now and whenever it is asked for again
+    /// Allow a command and store a rule that allows it from now on
     Always {
-        /// Approval id
+        /// Approval id or a unique prefix of it
         id: String,
     },
     /// Deny a command
     Deny {
-        /// Approval id
+        /// Approval id or a unique prefix of it
         id: String,
     },
 }
 
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let resolve = |id: &String, decision| ("exec.approval.resolve", json!({"id": id, "decision": decision}));
-    let (method, params) = match &args.command {
-        Command::List => ("exec.approval.list", json!({})),
-        Command::Allow { id } => resolve(id, "allow-once"),
-        Command::Always { id } => resolve(id, "allow-always"),
-        Command::Deny { id } => resolve(id, "deny"),
+    let setup = CommandContext::load()?;
+    let (typed, decision) = match &args.command {
+        Command::List => {
+            let answer = setup.require(Call::admin("exec.approval.list", json!({}))).await?;
+            let pending = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+            match args.json {
+                true => render::print_json(&answer)?,
+                false => render::print(&pending_list(pending, Ambient::system().now_ms()))?,
+            }
+            return Ok(());
+        }
+        Command::Allow { id } => (id, "allow-once"),
+        Command::Always { id } => (id, "allow-always"),
+        Command::Deny { id } => (id, "deny"),
     };
-    let answer = ask(method, params).await?;
+    // The gateway explains why an unknown id is not pending.
+    let id = find_pending(&setup, typed).await?.unwrap_or_else(|| typed.clone());
+    let params = json!({"id": id, "decision": decision});
+    let answer = setup.require(Call::admin("exec.approval.resolve", params)).await?;
     if args.json {
         return Ok(render::print_json(&answer)?);
     }
-    let text = match &args.command {
-        Command::List => waiting(answer.as_array().map(Vec::as_slice).unwrap_or_default(), Ambient::system().now_ms()),
-        Command::Allow { id } => format!("allowed {id}, once"),
-        Command::Always { id } => format!("allowed {id}, and what is like it from now on"),
-        Command::Deny { id } => format!("denied {id}"),
+    let text = match decision {
+        "allow-once" => format!("allowed {id}, once"),
+        "allow-always" => format!("allowed {id} and all matching commands from now on"),
+        _ => format!("denied {id}"),
     };
     Ok(render::print(&text)?)
 }
 
-/// Calls a method of the gateway.
-async fn ask(method: &str, params: Value) -> Result<Value> {
-    let setup = Setup::find()?;
-    let Reached::Gateway(mut client) = Client::connect(&setup.target, &["operator.admin"], &[]).await? else {
-        return Err(setup.nobody().into());
-    };
-    let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", setup.target.url));
-    timeout(PATIENCE, client.call(method, params)).await.map_err(slow)?
+/// Returns the id of the pending approval that was typed: its id or a unique prefix.
+async fn find_pending(setup: &CommandContext, typed: &str) -> Result<Option<String>> {
+    let pending = setup.require(Call::admin("exec.approval.list", json!({}))).await?;
+    let ids = pending.as_array().into_iter().flatten().filter_map(|approval| approval["id"].as_str());
+    let all: Vec<_> = ids.map(|id| Candidate { id, name: None }).collect();
+    Ok(ids::resolve("approval", typed, &all)?.map(str::to_owned))
 }
 
 /// Formats the pending approvals, each in full: a truncated command must not be approved.
-fn waiting(approvals: &[Value], now: u64) -> String {
+fn pending_list(approvals: &[Value], now: u64) -> String {
     if approvals.is_empty() {
         return "no command waits for approval".to_owned();
     }
     let one = |approval: &Value| {
         let request = &approval["request"];
-        let left = approval["expiresAtMs"].as_u64().unwrap_or(0).saturating_sub(now) / 1000;
+        let left = approval["expiresAtMs"].as_u64().unwrap_or(0).saturating_sub(now) / 1000 * 1000;
         let told = |name: &str| request.get(name).and_then(Value::as_str);
         let always = request.get("alwaysAllows").and_then(Value::as_array).into_iter().flatten();
         let rows = [("agent", told("agentId")), ("session", told("sessionKey")), ("in", told("cwd"))]
@@ -100,8 +101,8 @@ fn waiting(approvals: &[Value], now: u64) -> String {
             .chain([("sandbox", told("sandbox")), ("note", told("warningText")), ("runs", told("command"))])
             .chain(always.map(|rule| ("always", rule.as_str())));
         let id = approval["id"].as_str().unwrap_or("-");
-        let mut lines = vec![render::harmless(&format!("{id} ({left} s left)"))];
-        lines.extend(rows.filter_map(|(name, value)| Some(format!("  {name:<8} {}", render::harmless(value?)))));
+        let mut lines = vec![render::strip_controls(&format!("{id} ({} left)", render::duration_ms(left)))];
+        lines.extend(rows.filter_map(|(name, value)| Some(format!("  {name:<8} {}", render::strip_controls(value?)))));
         lines.join("\n")
     };
     approvals.iter().map(one).collect::<Vec<_>>().join("\n\n")
@@ -117,10 +118,10 @@ mod tests {
             "agentId": "main", "sessionKey": "agent:main:main", "cwd": "/w", "command": "git log\\u{a}", "host": null,
             "alwaysAllows": ["/usr/bin/git log …"],
         });
-        let told = waiting(&[json!({"id": "a-1", "expiresAtMs": 65_000, "request": request})], 5_000);
-        let expected = "a-1 (60 s left)\n  agent    main\n  session  agent:main:main\n  in       /w\n  runs     git \
+        let told = pending_list(&[json!({"id": "a-1", "expiresAtMs": 65_000, "request": request})], 5_000);
+        let expected = "a-1 (1m left)\n  agent    main\n  session  agent:main:main\n  in       /w\n  runs     git \
                         log\\u{a}\n  always   /usr/bin/git log …";
         assert_eq!(told, expected);
-        assert_eq!(waiting(&[], 0), "no command waits for approval");
+        assert_eq!(pending_list(&[], 0), "no command waits for approval");
     }
 }

@@ -5,12 +5,17 @@ use std::{fs, path::PathBuf, sync::Arc};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use homard_agent::{Ambient, ambient::iso, command::OWNER};
-use homard_audit::{Acknowledgement, Evidence, Report, Row, rows, verify_folder};
+use homard_audit::{Acknowledgement, Evidence, LogRow, VerifyReport, rows, verify_folder};
 use homard_journal::Journal;
 use serde_json::{Value, json};
 
-use super::ask::Setup;
-use crate::{audit, failure::Failure, paths::Paths, render};
+use super::query::CommandContext;
+use crate::{
+    audit,
+    cli_error::CliError,
+    paths::Paths,
+    render::{self, Table},
+};
 
 /// What `homard audit` takes.
 #[derive(Debug, clap::Args)]
@@ -43,18 +48,19 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         checkpoints: Option<PathBuf>,
     },
-    /// Acknowledge what verify reports, with a reason that is kept in the log
+    /// Acknowledge the problems that verify reports; the reason is recorded in the log
     Acknowledge {
         /// Reason, at most 256 bytes
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// List the newest entries, oldest first
+    /// List the newest entries in chronological order
     List {
-        /// Maximum number
+        /// Maximum number of entries
         #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 50)]
-        limit: usize,
-        /// Only this kind, such as auth.failed, or a group of kinds, such as exec
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
+        /// Only entries of this kind, such as auth.failed, or of a group of kinds, such as exec
         #[arg(long, value_name = "NAME")]
         what: Option<String>,
     },
@@ -69,13 +75,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 }
 
 async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
-    let setup = Setup::find()?;
+    let setup = CommandContext::load()?;
     let mut evidence = evidence(&setup).await?;
     if let Some(file) = checkpoints {
         let bytes = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
         evidence.checkpoints = audit::read_checkpoints(&String::from_utf8_lossy(&bytes));
         if evidence.checkpoints.is_empty() {
-            return Err(Failure::usage(format!("{} contains no checkpoint of an audit log", file.display())).into());
+            return Err(CliError::usage(format!("{} contains no checkpoint of an audit log", file.display())).into());
         }
     }
     let report = check(&setup.paths, &evidence)?;
@@ -92,19 +98,19 @@ async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
     if wants_json {
         render::print_json(&document)?;
     } else {
-        let rows = report.rows;
-        let mut lines = vec![format!("{rows} row{} in {}", if rows == 1 { "" } else { "s" }, folder.display())];
+        let mut lines = vec![format!("{} in {}", row_count(report.rows), folder.display())];
         lines.extend(report.acknowledged.iter().flat_map(acknowledged_lines));
         lines.extend(problems.iter().map(|problem| format!("  {problem}")));
         if is_whole {
             let all = match report.acknowledged.is_empty() {
-                true => "all are as they were written, in order, and the end is there",
-                false => "nothing else was changed since, and the end is there",
+                true => "all rows are unmodified, in order and complete",
+                false => "all other rows are unmodified, in order and complete",
             };
             lines.push(match unkept {
                 0 => all.to_owned(),
                 _ => format!(
-                    "{all}; the journal does not know of the last {unkept} yet, so it could not tell if more followed"
+                    "{all}; the journal has not recorded the last {} yet, so the removal of later rows would not be detected",
+                    row_count(unkept)
                 ),
             });
         }
@@ -113,12 +119,16 @@ async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
     if is_whole {
         return Ok(());
     }
-    let count = problems.len();
     let text = format!(
-        "the audit log was changed: {count} place{}\nfind out who changed it and keep a copy, then acknowledge it with: homard audit acknowledge --reason TEXT",
-        if count == 1 { "" } else { "s" }
+        "the audit log was modified: {}\nfind out who modified the log and keep a copy, then acknowledge the problems with: homard audit acknowledge --reason TEXT",
+        render::count(problems.len(), "problem")
     );
-    Err(Failure::new("audit", text).into())
+    Err(CliError::new("audit", text).into())
+}
+
+/// Formats a number of rows.
+pub(super) fn row_count(rows: u64) -> String {
+    render::count(usize::try_from(rows).unwrap_or(usize::MAX), "row")
 }
 
 fn acknowledgement(seen: &Acknowledgement) -> Value {
@@ -128,38 +138,37 @@ fn acknowledgement(seen: &Acknowledgement) -> Value {
 
 fn acknowledged_lines(seen: &Acknowledgement) -> Vec<String> {
     let problems = seen.problems.iter().map(|problem| format!("  {problem}"));
-    let reason = render::harmless(&seen.reason);
+    let reason = render::strip_controls(&seen.reason);
     problems.chain([format!("  acknowledged at {} with row {}: {reason}", iso(seen.at_ms), seen.seq)]).collect()
 }
 
 /// Returns what the log is verified against, from the gateway or else from the journal itself.
-pub(super) async fn evidence(setup: &Setup) -> Result<Evidence> {
-    let described = match setup.ask("homard.audit.end").await? {
+pub(super) async fn evidence(setup: &CommandContext) -> Result<Evidence> {
+    let described = match setup.query("homard.audit.end").await? {
         Some(answer) => answer,
-        None if !setup.target.is_own => return Err(setup.nobody().into()),
-        None => audit::described_at_rest(&setup.paths)?,
+        None if !setup.target.is_own => return Err(setup.not_running().into()),
+        None => audit::stored_anchor_notes(&setup.paths)?,
     };
     audit::evidence(&setup.paths, &described)
 }
 
-fn check(paths: &Paths, evidence: &Evidence) -> Result<Report> {
+fn check(paths: &Paths, evidence: &Evidence) -> Result<VerifyReport> {
     let folder = audit::location(paths).folder;
     verify_folder(&folder, evidence).with_context(|| format!("{} cannot be read", folder.display()))
 }
 
 /// Acknowledges the state of the log through the owner of the state directory: the gateway, or else this process.
 async fn acknowledge(reason: &str, wants_json: bool) -> Result<()> {
-    let reason = audit::reason(reason).map_err(Failure::usage)?;
-    let setup = Setup::find()?;
+    let reason = audit::reason(reason).map_err(CliError::usage)?;
+    let setup = CommandContext::load()?;
     let before = check(&setup.paths, &evidence(&setup).await?)?.problems;
     let told = if before.is_empty() {
-        "the audit log is as it was written: there is nothing to acknowledge".to_owned()
+        "the audit log is unmodified: there is nothing to acknowledge".to_owned()
     } else {
         if setup.administer("homard.audit.acknowledge", json!({"reason": reason})).await?.is_none() {
             acknowledge_here(&setup, reason).await?;
         }
-        let count = before.len();
-        format!("acknowledged {count} problem{} of the audit log", if count == 1 { "" } else { "s" })
+        format!("acknowledged {} of the audit log", render::count(before.len(), "problem"))
     };
     let problems: Vec<_> = before.iter().map(ToString::to_string).collect();
     if wants_json {
@@ -169,9 +178,9 @@ async fn acknowledge(reason: &str, wants_json: bool) -> Result<()> {
     Ok(render::print(&lines.chain([told]).collect::<Vec<_>>().join("\n"))?)
 }
 
-async fn acknowledge_here(setup: &Setup, reason: &str) -> Result<()> {
+async fn acknowledge_here(setup: &CommandContext, reason: &str) -> Result<()> {
     if !setup.target.is_own {
-        return Err(setup.nobody().into());
+        return Err(setup.not_running().into());
     }
     let journal = Arc::new(Journal::open(&setup.paths.state, || Ambient::system().now_ms())?);
     let (log, _) = audit::open(&setup.paths, &journal);
@@ -182,31 +191,31 @@ async fn acknowledge_here(setup: &Setup, reason: &str) -> Result<()> {
     done.context("the audit log cannot be written")
 }
 
-fn list(paths: &Paths, (limit, what): (usize, Option<&str>), wants_json: bool) -> Result<()> {
+fn list(paths: &Paths, (limit, what): (u32, Option<&str>), wants_json: bool) -> Result<()> {
     let folder = audit::location(paths).folder;
     let rows = rows(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
-    let is_wanted = |row: &&Row| {
-        let name = row.said["what"].as_str().unwrap_or_default();
+    let is_wanted = |row: &&LogRow| {
+        let name = row.content["what"].as_str().unwrap_or_default();
         what.is_none_or(|what| name == what || name.strip_prefix(what).is_some_and(|rest| rest.starts_with('.')))
     };
     let wanted: Vec<_> = rows.iter().filter(is_wanted).collect();
-    let shown = &wanted[wanted.len().saturating_sub(limit)..];
+    let shown = &wanted[wanted.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX))..];
     if wants_json {
-        let rows: Vec<_> = shown.iter().map(|row| &row.said).collect();
+        let rows: Vec<_> = shown.iter().map(|row| &row.content).collect();
         return Ok(render::print_json(&json!({"count": rows.len(), "rows": rows}))?);
     }
     if shown.is_empty() {
-        return Ok(render::print("nothing was noted")?);
+        return Ok(render::print("no entries")?);
     }
-    Ok(render::print(&render::table(&shown.iter().map(|row| cells(&row.said)).collect::<Vec<_>>()))?)
+    Ok(render::print_table(&Table::list(shown.iter().map(|row| cells(&row.content)).collect()))?)
 }
 
 fn cells(row: &Value) -> Vec<String> {
-    let text = |name: &str| render::harmless(row[name].as_str().unwrap_or_default());
+    let text = |name: &str| render::strip_controls(row[name].as_str().unwrap_or_default());
     let at = row["at"].as_u64().map(iso).unwrap_or_default();
     let more = row["more"].as_object().into_iter().flatten().map(|(name, value)| match value {
         Value::String(value) if value.len() == 64 => format!("{name}={}…", &value[..12]),
-        Value::String(value) => format!("{name}={}", render::harmless(value)),
+        Value::String(value) => format!("{name}={}", render::strip_controls(value)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             format!("{name}={value}")
         }

@@ -5,24 +5,25 @@ mod show;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Subcommand;
 use homard_config::edit::EditError;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-pub(super) use self::show::lack;
-use super::ask::Setup;
+pub(super) use self::show::missing_credential;
+use super::{
+    flags::Limit,
+    query::{Call, CommandContext},
+};
 use crate::{
-    client::{Client, Reached},
-    config::change::{By, Change, Refusal, change},
-    failure::Failure,
+    cli_error::CliError,
+    config::change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
     paths::Paths,
     render,
 };
 
 /// Timeout for the gateway's response, including probes of the platforms.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What `homard channels` takes.
 #[derive(Debug, clap::Args)]
@@ -62,6 +63,8 @@ enum Command {
         /// Account [default: all]
         #[arg(long, value_name = "NAME")]
         account: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
     },
 }
 
@@ -71,45 +74,54 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Command::Remove(remove) => remove.run(args.json),
         Command::List => show::list(args.json),
         Command::Status { probe } => {
-            let answer = ask("channels.status", json!({"probe": probe})).await?;
+            let answer = call("channels.status", json!({"probe": probe})).await?;
             if args.json { Ok(render::print_json(&answer)?) } else { Ok(render::print(&show::status(&answer))?) }
         }
-        Command::Logs { channel, account } => {
+        Command::Logs { channel, account, limit } => {
             let mut params = json!({"channel": channel});
             if let Some(account) = account {
                 params["accountId"] = account.as_str().into();
             }
-            let answer = ask("channels.logs", params).await?;
+            let mut answer = call("channels.logs", params).await.map_err(not_set_up)?;
+            if let (Some(limit), Some(lines)) = (limit.get(), answer["lines"].as_array_mut()) {
+                lines.drain(..lines.len().saturating_sub(limit.into()));
+            }
             if args.json { Ok(render::print_json(&answer)?) } else { Ok(render::print(&show::logs(&answer))?) }
         }
     }
 }
 
 /// Calls a method of the gateway.
-pub(super) async fn ask(method: &str, params: Value) -> Result<Value> {
-    let setup = Setup::find()?;
-    match ask_if_there(&setup, method, params).await? {
+pub(super) async fn call(method: &str, params: Value) -> Result<Value> {
+    let setup = CommandContext::load()?;
+    match call_if_running(&setup, method, params).await? {
         Some(answer) => Ok(answer),
-        None => Err(setup.nobody().into()),
+        None => Err(setup.not_running().into()),
     }
 }
 
 /// Calls a method of the gateway; `None` if none is running.
-pub(super) async fn ask_if_there(setup: &Setup, method: &str, params: Value) -> Result<Option<Value>> {
-    let Reached::Gateway(mut client) = Client::connect(&setup.target, &["operator.admin"], &[]).await? else {
-        return Ok(None);
-    };
-    let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", setup.target.url));
-    timeout(PATIENCE, client.call(method, params)).await.map_err(slow)?.map(Some)
+pub(super) async fn call_if_running(setup: &CommandContext, method: &str, params: Value) -> Result<Option<Value>> {
+    setup.call(Call { timeout: TIMEOUT, ..Call::admin(method, params) }).await
+}
+
+/// Returns a usage error if the gateway does not know the channel, which is the only request that it rejects.
+fn not_set_up(error: Error) -> Error {
+    match error.downcast_ref::<CliError>() {
+        Some(refused) if refused.kind == "INVALID_REQUEST" => {
+            CliError::usage(format!("{}; list channels with: homard channels", refused.message)).into()
+        }
+        Some(_) | None => error,
+    }
 }
 
 /// Changes the config.
-fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
-    change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
-        match matches!(refusal, Refusal::Write(_)) {
+fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
+    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|refusal| {
+        match matches!(refusal, ConfigChangeError::Write(_)) {
             // Keeps the system's error as the source.
             true => refusal.into(),
-            false => Failure::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
+            false => CliError::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
         }
     })
 }

@@ -4,14 +4,14 @@
 //! [`verify`] requests every result again, and [`check`] compares the disk with what the clients received.
 
 mod check;
-mod dice;
 mod killer;
 mod model;
 mod progress;
 mod report;
+mod rng;
 mod script;
 mod sender;
-mod stage;
+mod state;
 mod verify;
 mod victim;
 
@@ -25,15 +25,15 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    check::Disk, dice::Dice, killer::Killed, model::Model, progress::Progress, report::Report, script::COUNTER,
-    sender::Sender, stage::Stage, victim::Victim,
+    check::DiskState, killer::KillStats, model::ScriptedServer, progress::KillProgress, report::ChaosReport,
+    rng::SplitMix, script::COUNTER, sender::Sender, state::ChaosState, victim::Victim,
 };
-use crate::{failure::Failure, render, signal::Signals};
+use crate::{cli_error::CliError, render, signal::Signals};
 
 /// Time for the clients to receive the end of all their runs after the last kill.
-const SETTLE: Duration = Duration::from_secs(120);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Total time for the final verification requests.
-const QUESTIONS: Duration = Duration::from_secs(600);
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The flags of `homard chaos`.
 #[derive(Debug, clap::Args)]
@@ -41,8 +41,8 @@ const QUESTIONS: Duration = Duration::from_secs(600);
   homard chaos --kills 100
   homard chaos --kills 1000 --seed 7 --json
 
-The gateway, its state and its model are made for this and removed afterwards; your own state is not touched.
-Exit code 1 means that something was lost or doubled; then everything is kept, and the last line says where.")]
+The gateway, its state and its model are created for the test and removed afterwards; your own state is not changed.
+Exit code 1 means that something was lost or duplicated; the files are then kept, and the last line says where.")]
 pub(super) struct Args {
     /// Number of kills
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -63,30 +63,33 @@ pub(super) struct Args {
 
 /// Kills, checks and reports.
 pub(super) async fn run(args: Args) -> Result<()> {
-    let folder = tempfile::Builder::new().prefix("homard-chaos-").tempdir().context("cannot make a directory")?;
+    let folder =
+        tempfile::Builder::new().prefix("homard-chaos-").tempdir().context("cannot create a temporary directory")?;
     let mut signals = Signals::listen()?;
     let played = tokio::select! {
         biased;
         signal = signals.next() => {
-            let failure = Failure::new("interrupted", format!("stopped by {signal}; nothing was checked"));
-            return Err(Failure { exit: signal.exit_code(), ..failure }.into());
+            let failure = CliError::new("interrupted", format!("stopped by {signal}; nothing was checked"));
+            return Err(CliError { exit: signal.exit_code(), ..failure }.into());
         }
-        played = play(&args, folder.path()) => played,
+        played = run_scenario(&args, folder.path()) => played,
     };
     let report = match played {
         Ok(report) => report,
-        Err(error) => return Err(Failure::new("failed", format!("{error:#}\n{}", keep(folder))).into()),
+        Err(error) => return Err(CliError::new("failed", format!("{error:#}\n{}", keep(folder))).into()),
     };
-    let report = Report { kept: Some(folder.path()).filter(|_| args.keep || !report.is_good()), ..report };
+    let report = ChaosReport { kept: Some(folder.path()).filter(|_| args.keep || !report.is_good()), ..report };
     if args.json {
         render::print_json(&report.to_json())?;
     } else {
-        render::print(&report.to_table())?;
-        report.problems.iter().for_each(|problem| render::remark(&render::harmless(problem)));
+        render::print_table(&report.to_table())?;
+        report.problems.iter().for_each(|problem| render::remark(&render::strip_controls(problem)));
     }
     let is_good = report.is_good();
     if !is_good {
-        return Err(Failure::new("failed", format!("something was lost, doubled or wrong\n{}", keep(folder))).into());
+        return Err(
+            CliError::new("failed", format!("something was lost, duplicated or wrong\n{}", keep(folder))).into()
+        );
     }
     if args.keep {
         render::remark(&keep(folder));
@@ -99,63 +102,65 @@ fn keep(folder: TempDir) -> String {
     format!("the state and the log are kept in {}", folder.keep().display())
 }
 
-async fn play(args: &Args, folder: &Path) -> Result<Report<'static>> {
+async fn run_scenario(args: &Args, folder: &Path) -> Result<ChaosReport<'static>> {
     let begun = Instant::now();
     let seed = args.seed.map_or_else(random, Ok)?;
     let token = format!("chaos-{:016x}", random()?);
-    let (stage, moments) = Stage::new(token.clone());
+    let (stage, moments) = ChaosState::new(token.clone());
     let stage = Arc::new(stage);
-    let model = Model::start(stage.clone()).await?;
+    let model = ScriptedServer::start(stage.clone()).await?;
     let sessions = usize::from(args.sessions);
     let victim = Victim::new(folder, &token, model.port, sessions.div_ceil(2))?;
     let senders: Vec<_> = (0..sessions)
         .map(|number| AbortOnDropHandle::new(task::spawn("client", Sender::new(stage.clone(), number, seed).run())))
         .collect();
     let kills = args.kills as usize;
-    let mut progress = Progress::new(kills);
-    let killed = killer::kill((&victim, kills), &stage, moments, Dice::new(seed), &mut progress).await?;
+    let mut progress = KillProgress::new(kills);
+    let killed = killer::kill((&victim, kills), &stage, moments, SplitMix::new(seed), &mut progress).await?;
     let killed = settle(&victim, &stage, senders, killed).await?;
     let found = check::check(&stage.history(), &read(&victim)?);
     let mut history = stage.history();
     found.problems.iter().for_each(|problem| history.problem(problem.clone()));
     let (requests, problems) = (history.requests, history.some_problems());
-    Ok(Report { seed, killed, found, requests, problems, took: begun.elapsed(), kept: None })
+    Ok(ChaosReport { seed, killed, found, requests, problems, took: begun.elapsed(), kept: None })
 }
 
 /// Waits for all runs, restarts once more, and requests every result again.
 async fn settle(
     victim: &Victim,
-    stage: &Arc<Stage>,
+    stage: &Arc<ChaosState>,
     senders: Vec<AbortOnDropHandle<()>>,
-    mut killed: Killed,
-) -> Result<Killed> {
+    mut killed: KillStats,
+) -> Result<KillStats> {
     let living = victim.start().await?;
     killed.restarts += 1;
     killed.ready.push(living.ready_after);
-    stage.door.send_replace(Some(living.port));
+    stage.port.send_replace(Some(living.port));
     stage.closing.cancel();
-    if timeout(SETTLE, join_all(senders)).await.is_err() {
-        stage.history().problem(format!("not all runs ended within {SETTLE:?} after the last kill"));
+    if timeout(SETTLE_TIMEOUT, join_all(senders)).await.is_err() {
+        stage.history().problem(format!("not all runs ended within {SETTLE_TIMEOUT:?} after the last kill"));
     }
     stop(living).await?;
     let living = victim.start().await?;
-    let asked = timeout(QUESTIONS, async {
+    let asked = timeout(VERIFY_TIMEOUT, async {
         verify::ask_again(stage, living.port).await?;
-        verify::go_on(stage, living.port).await
+        verify::continue_sessions(stage, living.port).await
     });
-    asked.await.with_context(|| format!("the gateway did not answer all questions within {QUESTIONS:?}"))??;
+    asked
+        .await
+        .with_context(|| format!("the gateway did not answer all verification requests within {VERIFY_TIMEOUT:?}"))??;
     stop(living).await?;
     Ok(killed)
 }
 
-async fn stop(living: victim::Living) -> Result<()> {
+async fn stop(living: victim::ChaosGateway) -> Result<()> {
     let status = living.stop().await?;
-    ensure!(status.success(), "the gateway did not stop well ({status})");
+    ensure!(status.success(), "the gateway did not shut down cleanly ({status})");
     Ok(())
 }
 
 /// Reads the transcripts and the counter from disk.
-fn read(victim: &Victim) -> Result<Disk> {
+fn read(victim: &Victim) -> Result<DiskState> {
     let folder = victim.state().join("agents/main/sessions");
     let mut transcripts = BTreeMap::new();
     let listing = match fs::read_dir(&folder) {
@@ -172,14 +177,14 @@ fn read(victim: &Victim) -> Result<Disk> {
     }
     let counter = match fs::read_to_string(victim.workspace().join(COUNTER)) {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        counter => counter.context("cannot read what the runs counted")?,
+        counter => counter.context("cannot read the counter file")?,
     };
-    Ok(Disk { transcripts, counter })
+    Ok(DiskState { transcripts, counter })
 }
 
 fn random() -> Result<u64> {
     let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::from).context("there is no chance here")?;
+    getrandom::fill(&mut bytes).map_err(std::io::Error::from).context("cannot read random bytes")?;
     // Short enough to type.
     Ok(u64::from(u32::from_le_bytes(bytes)))
 }

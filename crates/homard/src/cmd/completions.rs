@@ -12,7 +12,7 @@ use clap_complete::{Shell, generate};
   homard completions zsh > ~/.zfunc/_homard
   homard completions fish > ~/.config/fish/completions/homard.fish")]
 pub(super) struct Args {
-    /// Shell
+    /// Shell that the script is for
     shell: Shell,
 }
 

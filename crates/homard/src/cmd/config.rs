@@ -10,7 +10,7 @@ use clap::Subcommand;
 use homard_config::{path::Path, schema};
 use serde_json::json;
 
-use crate::{config::Config, failure::Failure, paths::Paths, render};
+use crate::{cli_error::CliError, config::Config, paths::Paths, render};
 
 /// What `homard config` takes.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ A path is written as agents.list[0].id; a name with a dot in it as models.provid
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print JSON; VALUE must be JSON
+    /// Print JSON; with `set`, VALUE must be JSON
     #[arg(long, global = true)]
     json: bool,
 }
@@ -38,7 +38,7 @@ pub(super) struct Args {
 enum Command {
     /// Print values of the config file, without secrets and defaults
     Get {
-        /// Key [default: all]
+        /// Config key, such as gateway.port [default: the whole file]
         path: Option<String>,
         /// Include secrets; only on a terminal
         #[arg(long)]
@@ -46,18 +46,19 @@ enum Command {
     },
     /// Set a value; keeps comments and everything else in the file
     Set {
-        /// The key
+        /// Config key, such as gateway.port
         path: String,
-        /// Value: JSON5, otherwise taken as a string
+        /// New value: JSON5; anything that is not valid JSON5 is a string
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Remove a value
+    #[command(visible_aliases = ["remove", "rm"])]
     Unset {
-        /// The key
+        /// Config key, such as gateway.port
         path: String,
     },
-    /// List every problem of the file, with line numbers
+    /// List all problems in the config file, with line numbers
     Validate,
     /// Print the JSON schema of the config
     Schema {
@@ -89,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Get { path, show_secrets } => {
             let path = path.as_deref().map(parse).transpose()?;
-            get::run(&paths, path.as_ref(), get::Shows { secrets: *show_secrets, json: args.json })
+            get::run(&paths, path.as_ref(), get::GetOptions { secrets: *show_secrets, json: args.json })
         }
         Command::Set { path, value } => change::set(&paths, &parse(path)?, value, args.json),
         Command::Unset { path } => change::unset(&paths, &parse(path)?, args.json),
@@ -102,8 +103,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn parse(path: &str) -> Result<Path, Failure> {
-    path.parse().map_err(|error: homard_config::path::Error| Failure::usage(error.to_string()))
+fn parse(path: &str) -> Result<Path, CliError> {
+    path.parse().map_err(|error: homard_config::path::Error| CliError::usage(error.to_string()))
 }
 
 #[cfg(test)]
@@ -111,17 +112,17 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::cmd::reference::keep_up_to_date;
+    use crate::cmd::reference::assert_up_to_date;
 
     #[test]
     fn the_reference_is_up_to_date() {
         let keys = concat!(env!("CARGO_MANIFEST_DIR"), "/data/config-keys.txt");
         let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_is_up_to_date";
-        keep_up_to_date(keys, &schema::list::<Config>(), again);
+        assert_up_to_date(keys, &schema::key_list::<Config>(), again);
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
         let written = fs::read_to_string(file).unwrap();
-        let mark = format!("<!-- From here on this is generated; write it anew with: {again} -->\n\n");
+        let mark = format!("<!-- Generated from here on; regenerate with: {again} -->\n\n");
         let (by_hand, _) = written.split_once(&mark).expect("docs/configuration.md has lost its mark");
-        keep_up_to_date(file, &format!("{by_hand}{mark}{}", schema::reference::<Config>()), again);
+        assert_up_to_date(file, &format!("{by_hand}{mark}{}", schema::reference::<Config>()), again);
     }
 }

@@ -6,18 +6,29 @@ use anyhow::Result;
 use clap::Subcommand;
 use homard_agent::{Ambient, ambient::iso};
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-use super::ask::Setup;
+use super::{
+    flags,
+    ids::{self, Candidate},
+    query::{Call, CommandContext},
+};
 use crate::{
-    client::{Client, Reached},
-    config::span,
-    failure::Failure,
-    render,
+    cli_error::CliError,
+    config::parse_duration,
+    render::{self, Table},
 };
 
-/// Timeout for the gateway's response.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Names of parameters in the gateway's errors, and the flags that set them.
+const FLAGS: [(&str, &str); 5] = [
+    ("schedule.at", "--at"),
+    ("schedule.expr", "--cron"),
+    ("schedule.tz", "--tz"),
+    ("schedule.everyMs", "--every"),
+    ("agentId", "--agent"),
+];
+
+/// Number of jobs in a page when one is looked up.
+const PAGE: usize = 200;
 
 /// What `homard cron` takes.
 #[derive(Debug, clap::Args)]
@@ -26,9 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
   homard cron add --name Weather --cron \"0 7 * * 1-5\" --tz Europe/Berlin -m \"What will the weather be?\"
   homard cron add --name Tea --at 20m --event \"The tea is ready.\"
   homard cron add --name Inbox --every 30m -m \"Look at the inbox.\"
-  homard cron run 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11
-  homard cron runs 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11
-  homard cron rm 6f1c0a52-1f0e-4d0e-9a55-1f8b8f3f9d11")]
+  homard cron run Weather
+  homard cron runs 6f1c0a52 -n 50
+  homard cron remove 6f1c0a52")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -48,22 +59,22 @@ enum Command {
     /// Create a job
     Add(Box<Add>),
     /// Remove a job; keeps the history of its runs
-    #[command(visible_alias = "remove")]
-    Rm {
-        /// Job id
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// Job id, a unique prefix of it, or the job's name
         id: String,
     },
     /// Run a job now
     Run {
-        /// Job id
+        /// Job id, a unique prefix of it, or the job's name
         id: String,
     },
     /// List the runs of a job, newest first
     Runs {
-        /// Job id
+        /// Job id, a unique prefix of it, or the job's name
         id: String,
-        /// Maximum number
-        #[arg(long, value_name = "N", default_value_t = 20)]
+        /// Maximum number of runs
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=200))]
         limit: u64,
     },
 }
@@ -97,10 +108,10 @@ struct Add {
     /// Agent of the job [default: the default agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// Maximum duration of a run, in seconds
-    #[arg(long, value_name = "N", requires = "message")]
-    timeout: Option<u64>,
-    /// Deliver the reply: where the agent last received a message, or as --channel and --to say
+    /// Maximum duration of a run, such as 90s or 5m; a bare number is seconds
+    #[arg(long, value_name = "DURATION", requires = "message", value_parser = flags::seconds)]
+    timeout: Option<Duration>,
+    /// Deliver the reply: to the chat where the agent last received a message, unless --channel or --to is set
     #[arg(long, requires = "message")]
     announce: bool,
     /// Channel of the reply
@@ -119,23 +130,26 @@ struct Add {
 
 impl Add {
     /// Returns the job in the form that the gateway expects.
-    fn job(&self, now: u64) -> Result<Value, Failure> {
+    fn job(&self, now: u64) -> Result<Value, CliError> {
         let unclear =
-            |flag: &str, text: &str| Failure::usage(format!("--{flag} {text} is not a time such as 30m or 1h"));
+            |flag: &str, text: &str| CliError::usage(format!("--{flag} {text} is not a duration such as 30m or 1h"));
         let schedule = match (&self.at, &self.every, &self.cron) {
             (Some(at), ..) => {
-                let relative = span(at).and_then(|span| u64::try_from(span.as_millis()).ok());
+                let relative = parse_duration(at).and_then(|span| u64::try_from(span.as_millis()).ok());
                 json!({"kind": "at", "at": relative.map_or_else(|| at.clone(), |ms| iso(now.saturating_add(ms)))})
             }
             (None, Some(every), _) => {
-                let span = span(every).ok_or_else(|| unclear("every", every))?;
+                let span = parse_duration(every).ok_or_else(|| unclear("every", every))?;
                 json!({"kind": "every", "everyMs": span.as_millis() as u64})
             }
             (None, None, cron) => json!({"kind": "cron", "expr": cron, "tz": self.tz}),
         };
         let payload = match &self.event {
             Some(text) => json!({"kind": "systemEvent", "text": text}),
-            None => json!({"kind": "agentTurn", "message": self.message, "timeoutSeconds": self.timeout}),
+            None => {
+                let timeout = self.timeout.map(|timeout| flags::whole_seconds(timeout).max(1));
+                json!({"kind": "agentTurn", "message": self.message, "timeoutSeconds": timeout})
+            }
         };
         let target = if self.event.is_some() { "main" } else { "isolated" };
         let delivery = self.announce.then(|| {
@@ -166,44 +180,60 @@ fn without_nulls(value: Value) -> Value {
 
 pub(super) async fn run(args: &Args) -> Result<()> {
     let now = Ambient::system().now_ms();
+    let setup = CommandContext::load()?;
+    let no_job = |id: &str| CliError::not_found(format!("no job {id}; list jobs with: homard cron"));
+    let id = match &args.command {
+        Command::List { .. } | Command::Add(_) => String::new(),
+        Command::Remove { id } | Command::Run { id } => find_job(&setup, id).await?.ok_or_else(|| no_job(id))?,
+        // The runs of a removed job are kept.
+        Command::Runs { id, .. } => find_job(&setup, id).await?.unwrap_or_else(|| id.clone()),
+    };
     let (method, params) = match &args.command {
         Command::List { all } => ("cron.list", json!({"includeDisabled": all})),
         Command::Add(add) => ("cron.add", add.job(now)?),
-        Command::Rm { id } => ("cron.remove", json!({"id": id})),
-        Command::Run { id } => ("cron.run", json!({"id": id})),
-        Command::Runs { id, limit } => ("cron.runs", json!({"id": id, "limit": limit.clamp(&1, &200)})),
+        Command::Remove { .. } => ("cron.remove", json!({"id": id})),
+        Command::Run { .. } => ("cron.run", json!({"id": id})),
+        Command::Runs { limit, .. } => ("cron.runs", json!({"id": id, "limit": limit})),
     };
-    let answer = ask(method, params).await?;
+    let answer = setup.require(Call { flags: &FLAGS, ..Call::admin(method, params) }).await?;
     if args.json {
         return Ok(render::print_json(&answer)?);
     }
     let rows = |name: &str| answer.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let text = match &args.command {
         Command::List { .. } if rows("jobs").is_empty() => {
-            "no jobs; make one with: homard cron add --name Inbox --every 30m -m \"Look at the inbox.\"".to_owned()
+            "no jobs; create one with: homard cron add --name Inbox --every 30m -m \"Look at the inbox.\"".to_owned()
         }
-        Command::List { .. } => jobs(rows("jobs"), now),
-        Command::Add(_) => format!("made job {}", word(&answer, "id")),
-        Command::Rm { id } if answer["removed"] == false => {
-            return Err(Failure::new("cron", format!("no job {id}")).into());
-        }
-        Command::Rm { id } => format!("removed job {id}"),
-        Command::Run { id } if answer["ran"] == false => format!("job {id} was not run: {}", word(&answer, "reason")),
-        Command::Run { id } => format!("job {id} runs; see how with: homard cron runs {id}"),
+        Command::List { .. } => return Ok(render::print_table(&jobs(rows("jobs"), now))?),
+        Command::Add(_) => format!("created job {}", word(&answer, "id")),
+        Command::Remove { .. } if answer["removed"] == false => return Err(no_job(&id).into()),
+        Command::Remove { .. } => format!("removed job {id}"),
+        Command::Run { .. } if answer["ran"] == false => format!("job {id} was not run: {}", word(&answer, "reason")),
+        Command::Run { .. } => format!("started job {id}; list its runs with: homard cron runs {id}"),
         Command::Runs { .. } if rows("entries").is_empty() => "no runs yet".to_owned(),
-        Command::Runs { .. } => runs(rows("entries"), now),
+        Command::Runs { .. } => return Ok(render::print_table(&runs(rows("entries"), now))?),
     };
     Ok(render::print(&text)?)
 }
 
-/// Calls a method of the gateway.
-async fn ask(method: &str, params: Value) -> Result<Value> {
-    let setup = Setup::find()?;
-    let Reached::Gateway(mut client) = Client::connect(&setup.target, &["operator.admin"], &[]).await? else {
-        return Err(setup.nobody().into());
-    };
-    let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", setup.target.url));
-    timeout(PATIENCE, client.call(method, params)).await.map_err(slow)?
+/// Returns the id of the job that was typed: by its id, its name, or a unique prefix of its id.
+async fn find_job(setup: &CommandContext, typed: &str) -> Result<Option<String>> {
+    let mut jobs = Vec::new();
+    loop {
+        let params = json!({"includeDisabled": true, "limit": PAGE, "offset": jobs.len()});
+        let mut page = setup.require(Call::admin("cron.list", params)).await?;
+        let Value::Array(rows) = page["jobs"].take() else { break };
+        let is_last = rows.is_empty() || page["hasMore"] != true;
+        jobs.extend(rows);
+        if is_last {
+            break;
+        }
+    }
+    let all: Vec<_> = jobs
+        .iter()
+        .filter_map(|job: &Value| Some(Candidate { id: job["id"].as_str()?, name: job["name"].as_str() }))
+        .collect();
+    Ok(ids::resolve("job", typed, &all)?.map(str::to_owned))
 }
 
 fn word<'a>(row: &'a Value, name: &str) -> &'a str {
@@ -211,7 +241,7 @@ fn word<'a>(row: &'a Value, name: &str) -> &'a str {
 }
 
 /// Formats jobs as a table.
-fn jobs(rows: &[Value], now: u64) -> String {
+fn jobs(rows: &[Value], now: u64) -> Table {
     let titles = ["ID", "NAME", "WHEN", "NEXT", "LAST"].map(str::to_owned).to_vec();
     let line = |job: &Value| {
         let state = |name: &str| job["state"].get(name).and_then(Value::as_u64);
@@ -220,16 +250,16 @@ fn jobs(rows: &[Value], now: u64) -> String {
             .map(|last| format!("{} {}", word(&job["state"], "lastStatus"), render::age(now, last)));
         let cells = [word(job, "id").to_owned(), word(job, "name").to_owned(), when(&job["schedule"]), next];
         let cells = cells.into_iter().chain([last.unwrap_or_else(|| "-".to_owned())]);
-        cells.map(|cell| render::harmless(&cell)).collect()
+        cells.map(|cell| render::strip_controls(&cell)).collect()
     };
-    render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
+    Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }
 
 /// Formats a schedule.
 fn when(schedule: &Value) -> String {
     match word(schedule, "kind") {
         "at" => word(schedule, "at").to_owned(),
-        "every" => format!("every {}", length(schedule["everyMs"].as_u64().unwrap_or(0))),
+        "every" => format!("every {}", render::duration_ms(schedule["everyMs"].as_u64().unwrap_or(0))),
         "cron" => match schedule["tz"].as_str() {
             Some(tz) => format!("{} ({tz})", word(schedule, "expr")),
             None => word(schedule, "expr").to_owned(),
@@ -239,7 +269,7 @@ fn when(schedule: &Value) -> String {
 }
 
 /// Formats the runs of a job as a table.
-fn runs(rows: &[Value], now: u64) -> String {
+fn runs(rows: &[Value], now: u64) -> Table {
     let titles = ["WHEN", "HOW", "TOOK", "WHAT"].map(str::to_owned).to_vec();
     let line = |run: &Value| {
         let number = |name: &str| run.get(name).and_then(Value::as_u64);
@@ -252,26 +282,16 @@ fn runs(rows: &[Value], now: u64) -> String {
         let cells = [
             number("runAtMs").map_or_else(|| "-".to_owned(), |at| render::age(now, at)),
             how.to_owned(),
-            number("durationMs").map_or_else(|| "-".to_owned(), length),
+            number("durationMs").map_or_else(|| "-".to_owned(), render::duration_ms),
             what,
         ];
-        cells.map(|cell| render::harmless(&cell)).to_vec()
+        cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
-    render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
+    Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }
 
 fn ahead(now: u64, then: u64) -> String {
-    format!("in {}", length(then.saturating_sub(now)))
-}
-
-/// Formats a duration in the largest unit of which it is a whole number, or at least two.
-fn length(ms: u64) -> String {
-    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
-    match units.into_iter().find(|(_, unit)| ms >= *unit && (ms.is_multiple_of(*unit) || ms >= 2 * unit)) {
-        Some((name, unit)) => format!("{}{name}", ms / unit),
-        None if ms >= 1000 => format!("{}s", ms / 1000),
-        None => format!("{ms}ms"),
-    }
+    format!("in {}", render::duration_ms(then.saturating_sub(now)))
 }
 
 #[cfg(test)]
@@ -281,14 +301,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Typed {
+    struct TestCommand {
         #[command(flatten)]
         args: Args,
     }
 
     fn job(typed: &[&str]) -> Result<Value, String> {
         let typed = ["cron", "add", "--name", "n"].iter().chain(typed);
-        let Command::Add(add) = Typed::try_parse_from(typed).map_err(|error| error.kind().to_string())?.args.command
+        let Command::Add(add) =
+            TestCommand::try_parse_from(typed).map_err(|error| error.kind().to_string())?.args.command
         else {
             return Err("not add".to_owned());
         };
@@ -327,7 +348,10 @@ mod tests {
             job(&["--at", "2026-12-01T00:00:00Z", "-m", "x"]).unwrap()["schedule"]["at"],
             "2026-12-01T00:00:00Z"
         );
-        assert_eq!(job(&["--every", "often", "-m", "x"]).unwrap_err(), "--every often is not a time such as 30m or 1h");
+        assert_eq!(
+            job(&["--every", "often", "-m", "x"]).unwrap_err(),
+            "--every often is not a duration such as 30m or 1h"
+        );
         for typed in [
             &["-m", "x"][..],
             &["--every", "1h"],
@@ -349,10 +373,10 @@ mod tests {
             60_000,
         );
         assert_eq!(
-            shown,
-            "ID  NAME     WHEN             NEXT     LAST\n\
-             j1  Weather  0 7 * * * (UTC)  in 119m  ok 1m ago\n\
-             j2  x[2J     every 90m        -        -"
+            shown.to_string(),
+            "ID  NAME     WHEN             NEXT       LAST\n\
+             j1  Weather  0 7 * * * (UTC)  in 1h 59m  ok 1m ago\n\
+             j2  x[2J     every 1h 30m     -          -"
         );
         let shown = runs(
             &[
@@ -362,8 +386,8 @@ mod tests {
             60_000,
         );
         assert_eq!(
-            shown,
-            "WHEN    HOW     TOOK  WHAT\n1m ago  ok      1s    all quiet\n1m ago  missed  -     missed 5"
+            shown.to_string(),
+            "WHEN    HOW     TOOK  WHAT\n1m ago  ok      1.5s  all quiet\n1m ago  missed  -     missed 5"
         );
     }
 }

@@ -9,29 +9,38 @@ mod finding;
 mod fix;
 mod gateway;
 mod leftovers;
+mod listing;
 mod models;
 mod permissions;
 mod plugins;
 mod sandbox;
 mod sessions;
-mod walk;
 mod workspaces;
 
 use anyhow::Result;
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use homard_agent::Ambient;
-use homard_config::Loaded;
-use homard_journal::lock::{self, Holder};
+use homard_config::LoadedConfig;
+use homard_journal::lock::{self, LockHolder};
 use serde_json::json;
 
-use self::{finding::Report, walk::Listing};
-use super::ask::Setup;
-use crate::{client::Target, config::Config, failure::Failure, paths::Paths, render};
+use self::{
+    finding::{CheckReport, DoctorFinding, FindingSeverity},
+    listing::StateListing,
+};
+use super::query::CommandContext;
+use crate::{
+    cli_error::CliError,
+    client::GatewayTarget,
+    config::Config,
+    paths::Paths,
+    render::{self, Table},
+};
 
 /// What `homard doctor` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard doctor                   look, and change nothing
+  homard doctor                   check only, change nothing
   homard doctor --fix             fix everything that can be fixed without losing data
   homard doctor --json            one JSON document
 
@@ -46,68 +55,69 @@ pub(super) struct Args {
 }
 
 /// The inputs of the checks.
-struct Scene {
+struct CheckContext {
     paths: Paths,
     /// The config to run with, if there is a valid one.
-    loaded: Option<Loaded<Config>>,
+    loaded: Option<LoadedConfig<Config>>,
     /// The process that holds the state directory.
-    holder: Option<Holder>,
-    listing: Listing,
+    holder: Option<LockHolder>,
+    listing: StateListing,
     now_ms: u64,
 }
 
-impl Scene {
+impl CheckContext {
     /// Returns the gateway of this directory, or the one that the config names.
-    fn setup(&self, loaded: &Loaded<Config>) -> Result<Setup> {
+    fn setup(&self, loaded: &LoadedConfig<Config>) -> Result<CommandContext> {
         let (loaded, paths) = (loaded.clone(), self.paths.clone());
-        let target = Target::find(None, None, &loaded, &paths)?;
-        Ok(Setup { paths, loaded, complaint: None, target })
+        let target = GatewayTarget::find(None, None, &loaded, &paths)?;
+        Ok(CommandContext { paths, loaded, config_warning: None, target })
     }
 }
 
 /// How a check is made.
 enum Check {
     /// By reading files.
-    Look(fn(&Scene) -> Report),
+    Sync(fn(&CheckContext) -> CheckReport),
     /// By requests to the gateway or others.
-    Ask(for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Report>),
+    Async(for<'a> fn(&'a CheckContext) -> LocalBoxFuture<'a, CheckReport>),
 }
 
 /// All checks, in the order of the report.
 const CHECKS: [(&str, Check); 13] = [
-    ("config", Check::Look(config::look)),
-    ("permissions", Check::Look(permissions::look)),
-    ("disk", Check::Look(disk::look)),
-    ("clock", Check::Look(clock::look)),
-    ("sessions", Check::Look(sessions::look)),
-    ("leftovers", Check::Look(leftovers::look)),
-    ("audit", Check::Ask(|scene| audit::look(scene).boxed_local())),
-    ("models", Check::Look(models::look)),
-    ("channels", Check::Look(channels::look)),
-    ("workspaces", Check::Look(workspaces::look)),
-    ("sandbox", Check::Look(sandbox::look)),
-    ("gateway", Check::Ask(|scene| gateway::look(scene).boxed_local())),
-    ("plugins", Check::Ask(|scene| plugins::look(scene).boxed_local())),
+    ("config", Check::Sync(config::check)),
+    ("permissions", Check::Sync(permissions::check)),
+    ("disk", Check::Sync(disk::check)),
+    ("clock", Check::Sync(clock::check)),
+    ("sessions", Check::Sync(sessions::check)),
+    ("leftovers", Check::Sync(leftovers::check)),
+    ("audit", Check::Async(|scene| audit::check(scene).boxed_local())),
+    ("models", Check::Sync(models::check)),
+    ("channels", Check::Sync(channels::check)),
+    ("workspaces", Check::Sync(workspaces::check)),
+    ("sandbox", Check::Sync(sandbox::check)),
+    ("gateway", Check::Async(|scene| gateway::check(scene).boxed_local())),
+    ("plugins", Check::Async(|scene| plugins::check(scene).boxed_local())),
 ];
 
 /// Runs all checks, applies safe fixes if requested, and prints the report.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
-    let scene = Scene {
+    let scene = CheckContext {
         loaded: Config::choose_as_client(&paths).ok().map(|chosen| chosen.loaded),
         holder: lock::holder(&paths.state),
-        listing: Listing::of(&paths.state),
+        listing: StateListing::of(&paths.state),
         now_ms: Ambient::system().now_ms(),
         paths,
     };
     let mut reports = Vec::new();
     for (name, check) in &CHECKS {
         let report = match check {
-            Check::Look(look) => look(&scene),
-            Check::Ask(ask) => ask(&scene).await,
+            Check::Sync(look) => look(&scene),
+            Check::Async(ask) => ask(&scene).await,
         };
         reports.push((*name, report));
     }
+    remove_repeated(&mut reports);
     if args.fix {
         for finding in reports.iter_mut().flat_map(|(_, report)| &mut report.findings) {
             if let Some(fix) = &finding.fix {
@@ -115,29 +125,74 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    tell(&reports, args.json)
+    print_report(&reports, args.json)
 }
 
-fn tell(reports: &[(&str, Report)], wants_json: bool) -> Result<()> {
+/// Removes the findings of the gateway check that another check reports too, at least as severely: the gateway reports
+/// the same outages, in the form `SUBJECT: REASON`.
+fn remove_repeated(reports: &mut [(&str, CheckReport)]) {
+    let others = reports.iter().filter(|(name, _)| *name != "gateway").flat_map(|(_, report)| &report.findings);
+    let others: Vec<_> = others.map(|finding| (finding.level, finding.message.clone())).collect();
+    let is_repeated = |finding: &DoctorFinding| {
+        let reason = finding.message.split_once(": ").map_or("", |(_, reason)| reason.trim());
+        let is_as_severe = |level: FindingSeverity| level == FindingSeverity::Problem || level == finding.level;
+        !reason.is_empty() && others.iter().any(|(level, message)| is_as_severe(*level) && message.contains(reason))
+    };
+    for (_, report) in reports.iter_mut().filter(|(name, _)| *name == "gateway") {
+        report.findings.retain(|finding| !is_repeated(finding));
+    }
+}
+
+fn print_report(reports: &[(&str, CheckReport)], wants_json: bool) -> Result<()> {
     let findings = || reports.iter().flat_map(|(_, report)| &report.findings);
-    let open = findings().filter(|finding| finding.needs_a_hand()).count();
+    let open = findings().filter(|finding| finding.needs_action()).count();
     let fixable = findings().filter(|finding| finding.fix.is_some() && finding.fixed.is_none()).count();
     if wants_json {
         let checks: Vec<_> = reports.iter().map(|(name, report)| report.document(name)).collect();
         render::print_json(&json!({"ok": open == 0, "needsAHand": open, "fixable": fixable, "checks": checks}))?;
     } else {
-        let rows: Vec<_> = reports.iter().flat_map(|(name, report)| report.rows(name)).collect();
-        render::print(&render::table(&rows))?;
+        let rows = reports.iter().flat_map(|(name, report)| report.rows(name)).collect();
+        render::print_table(&Table::fields(rows))?;
     }
     let things = match open {
         0 if wants_json => return Ok(()),
         0 => return Ok(render::print("\neverything looks good")?),
-        1 => "1 thing needs a hand".to_owned(),
-        many => format!("{many} things need a hand"),
+        _ => format!("{} found", render::count(open, "problem")),
     };
     let help = match fixable {
-        0 => String::new(),
-        some => format!("; to mend {some} of what was found: homard doctor --fix"),
+        // Its own row says how to fix a single one.
+        0 | 1 => String::new(),
+        some => format!("; to fix {some} of the findings: homard doctor --fix"),
     };
-    Err(Failure::new("doctor", format!("{things}{help}")).into())
+    Err(CliError::new("doctor", format!("{things}{help}")).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_checks_find_is_reported_once() {
+        let problem = |what: &str| DoctorFinding::problem(what, "correct it");
+        let note = |what: &str| DoctorFinding::note(what, "look at it");
+        let mut reports = [
+            ("models", CheckReport::new("", vec![problem("agent main: p has no key"), note("agent main: q is slow")])),
+            (
+                "gateway",
+                CheckReport::new(
+                    "",
+                    vec![
+                        problem("model of agent main is down: p has no key"),
+                        problem("model of agent main is down: q is slow"),
+                        problem("the gateway reports that it is unhealthy"),
+                    ],
+                ),
+            ),
+        ];
+        remove_repeated(&mut reports);
+        let kept: Vec<_> = reports[1].1.findings.iter().map(|finding| finding.message.as_str()).collect();
+        // A problem stays if the other check reports it as a note only.
+        assert_eq!(kept, ["model of agent main is down: q is slow", "the gateway reports that it is unhealthy"]);
+        assert_eq!(reports[0].1.findings.len(), 2);
+    }
 }

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Gives every command without examples the matching ones of its parent commands.
-pub(super) fn spread(command: Command) -> Command {
+pub(super) fn inherit_examples(command: Command) -> Command {
     let name = command.get_name().to_owned();
     walk(command, &name, "")
 }
@@ -11,7 +11,7 @@ pub(super) fn spread(command: Command) -> Command {
 fn walk(mut command: Command, path: &str, above: &str) -> Command {
     let own = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     if own.is_empty() {
-        let lines: Vec<&str> = above.lines().filter(|line| shows(line, path)).collect();
+        let lines: Vec<&str> = above.lines().filter(|line| is_example_of(line, path)).collect();
         if !lines.is_empty() {
             command = command.after_help(format!("Examples:\n{}", lines.join("\n")));
         }
@@ -26,7 +26,7 @@ fn walk(mut command: Command, path: &str, above: &str) -> Command {
 }
 
 /// Returns true if a line is an example of this command: it has all words of the command's path, in order.
-fn shows(line: &str, path: &str) -> bool {
+fn is_example_of(line: &str, path: &str) -> bool {
     let mut words = example(line).split(' ');
     line.starts_with("  ") && path.split(' ').all(|wanted| words.any(|word| word == wanted))
 }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn every_command_has_examples_and_all_of_them_parse() {
         let mut all = Vec::new();
-        leaves(&spread(Cli::command()), "homard", &mut all);
+        leaves(&inherit_examples(Cli::command()), "homard", &mut all);
         let bare: Vec<&str> =
             all.iter().filter(|(_, help)| of(help).is_empty()).map(|(path, _)| path.as_str()).collect();
         assert_eq!(bare, [""; 0], "commands without examples");
@@ -105,7 +105,7 @@ mod tests {
         let above = "Examples:\n  homard a b   one\n  x | homard a b c --d\n  homard a bc\n  homard a x b\n\nhomard a b is not one";
         let command =
             Command::new("homard").subcommand(Command::new("a").after_help(above).subcommand(Command::new("b")));
-        let spread = spread(command);
+        let spread = inherit_examples(command);
         let b = spread.find_subcommand("a").and_then(|a| a.find_subcommand("b")).unwrap();
         let help = b.get_after_help().unwrap().to_string();
         assert_eq!(help, "Examples:\n  homard a b   one\n  x | homard a b c --d\n  homard a x b");

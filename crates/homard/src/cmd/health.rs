@@ -3,46 +3,49 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::ask::{Args, Setup};
-use crate::{failure::Failure, render};
+use super::query::{Args, CommandContext};
+use crate::{
+    cli_error::CliError,
+    render::{self, Table},
+};
 
 /// Queries the gateway. Fails without one, and if a model, a channel or the config is down.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
-    let health = setup.ask("health").await?.ok_or_else(|| setup.nobody())?;
+    let setup = CommandContext::load()?;
+    let health = setup.query("health").await?.ok_or_else(|| setup.not_running())?;
     let outages = outages(&health);
     let is_well = outages.is_empty() && health.get("ok") != Some(&Value::Bool(false));
     if args.json {
         render::print_json(&health)?;
     } else {
-        render::print(&table(&setup, &health, is_well))?;
+        render::print_table(&table(&setup, &health, is_well))?;
     }
     if is_well {
         return Ok(());
     }
     let text = match outages.len() {
-        0 => "the gateway is not well".to_owned(),
-        1 => "1 thing is down".to_owned(),
-        many => format!("{many} things are down"),
+        0 => "the gateway is unhealthy".to_owned(),
+        count => render::count_of(count, "component is down", "components are down"),
     };
-    Err(Failure { is_told: args.json, ..Failure::new("degraded", text) }.into())
+    Err(CliError { is_reported: args.json, ..CliError::new("degraded", text) }.into())
 }
 
-fn table(setup: &Setup, health: &Value, is_well: bool) -> String {
+fn table(setup: &CommandContext, health: &Value, is_well: bool) -> Table {
     let took = health.get("durationMs").and_then(Value::as_u64).unwrap_or_default();
-    let word = if is_well { "well" } else { "not well" };
-    let mut rows = vec![vec!["gateway".to_owned(), format!("{}  {word} ({took} ms)", setup.target.url)]];
-    rows.extend(outages(health).into_iter().map(|text| vec!["down".to_owned(), render::harmless(&text)]));
+    let word = if is_well { "healthy" } else { "unhealthy" };
+    let mut rows =
+        vec![vec!["gateway".to_owned(), format!("{}  {word} ({})", setup.target.url, render::duration_ms(took))]];
+    rows.extend(outages(health).into_iter().map(|text| vec!["down".to_owned(), render::strip_controls(&text)]));
     for agent in health.get("agents").and_then(Value::as_array).into_iter().flatten() {
         let id = agent.get("agentId").and_then(Value::as_str).unwrap_or("?");
         let mark = if agent.get("isDefault") == Some(&Value::Bool(true)) { " (default)" } else { "" };
         let count = agent.pointer("/sessions/count").and_then(Value::as_u64).unwrap_or_default();
-        rows.push(vec!["agent".to_owned(), render::harmless(&format!("{id}{mark}, sessions: {count}"))]);
+        rows.push(vec!["agent".to_owned(), render::strip_controls(&format!("{id}{mark}, sessions: {count}"))]);
     }
     if let Some(notice) = health.get("notice").and_then(Value::as_str) {
-        rows.push(vec!["notice".to_owned(), render::harmless(notice)]);
+        rows.push(vec!["warning".to_owned(), render::strip_controls(notice)]);
     }
-    render::table(&rows)
+    Table::fields(rows)
 }
 
 /// Returns the outages that a gateway reports, each as `channel telegram:default: why`.

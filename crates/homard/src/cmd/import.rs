@@ -1,6 +1,6 @@
 //! `homard import openclaw`: imports the state of OpenClaw 2026.2.
 //!
-//! The source is only read. First everything is examined and a [`Plan`] is made; `--dry-run` ends there. Then files are
+//! The source is only read. First everything is examined and a [`ImportPlan`] is made; `--dry-run` ends there. Then files are
 //! copied, each atomically, and last the sessions are stored in one go: an interrupted import can be repeated.
 
 mod copy;
@@ -24,11 +24,11 @@ use homard_store::{Rec, Store, Verdict};
 use serde_json::Value;
 
 use self::{
-    copy::Progress,
-    plan::{Plan, Wishes},
-    source::Source,
+    copy::CopyProgress,
+    plan::{ImportOptions, ImportPlan},
+    source::OpenclawState,
 };
-use crate::{paths::Paths, render};
+use crate::{cli_error::CliError, paths::Paths, render};
 
 /// Number of sessions per commit.
 const BATCH: usize = 256;
@@ -45,9 +45,9 @@ enum From {
     /// Import config, sessions, transcripts, auth profiles, skills and cron jobs of OpenClaw 2026.2; does not change
     /// its files
     #[command(after_help = "Examples:
-  homard import openclaw --dry-run      say what would be done
-  homard import openclaw                from ~/.openclaw
-  homard import openclaw ~/old --json   from elsewhere")]
+  homard import openclaw --dry-run      show what would be imported
+  homard import openclaw                import from ~/.openclaw
+  homard import openclaw ~/old --json   import from another directory")]
     Openclaw(Flags),
 }
 
@@ -58,10 +58,10 @@ struct Flags {
     /// Show what would be imported, without changing anything
     #[arg(long)]
     dry_run: bool,
-    /// Replace a config, auth profiles, skills and cron jobs that are already here; the old config is kept beside the new one
+    /// Replace an existing config, auth profiles, skills and cron jobs; keeps the old config as homard.json.bak
     #[arg(long)]
     force: bool,
-    /// Write OpenClaw's defaults into the config where Homard has others
+    /// Write OpenClaw's defaults into the config where Homard's differ
     #[arg(long)]
     write_defaults: bool,
     /// Print JSON
@@ -80,33 +80,31 @@ impl Args {
 pub(super) async fn run(args: &Args) -> Result<()> {
     let From::Openclaw(flags) = &args.from;
     let paths = Paths::find()?;
-    let source = Source::find(flags.dir.as_deref())?;
+    let source = OpenclawState::find(flags.dir.as_deref())?;
     if is_same(&source, &paths) {
-        bail!(
-            "{} is Homard's own state directory: it is used as it is, and there is nothing to import",
-            source.root.display()
-        );
+        let text = format!("{} is Homard's own state directory: there is nothing to import", source.root.display());
+        return Err(CliError::usage(text).into());
     }
-    let wishes = Wishes { replaces: flags.force, writes_defaults: flags.write_defaults };
+    let wishes = ImportOptions { replace_existing: flags.force, write_defaults: flags.write_defaults };
     let plan = if flags.dry_run {
         plan::make(&source, &paths, &exported(&paths), wishes)?
     } else {
         let journal = Journal::open(&paths.state, || Ambient::system().now_ms())?;
-        let done = take_over(&journal, &source, &paths, wishes).await;
+        let done = import_state(&journal, &source, &paths, wishes).await;
         // Also after a failure, so that this does not count as a crash.
         let closed = journal.flush().await;
         let plan = done?;
-        closed.context("the list of sessions could not be written")?;
+        closed.context("cannot write the session list")?;
         plan
     };
-    let report = report::Report { plan: &plan, source: &source.root, state: &paths.state, is_dry: flags.dry_run };
+    let report = report::ImportReport { plan: &plan, source: &source.root, state: &paths.state, is_dry: flags.dry_run };
     if flags.json {
         return Ok(render::print_json(&report.document())?);
     }
     Ok(render::print(&report.text())?)
 }
 
-fn is_same(source: &Source, paths: &Paths) -> bool {
+fn is_same(source: &OpenclawState, paths: &Paths) -> bool {
     match (fs::canonicalize(&source.root), fs::canonicalize(&paths.state)) {
         (Ok(source), Ok(state)) => source == state,
         _ => false,
@@ -114,12 +112,17 @@ fn is_same(source: &Source, paths: &Paths) -> bool {
 }
 
 /// Copies the files, then stores the sessions.
-async fn take_over(journal: &Journal, source: &Source, paths: &Paths, wishes: Wishes) -> Result<Plan> {
+async fn import_state(
+    journal: &Journal,
+    source: &OpenclawState,
+    paths: &Paths,
+    wishes: ImportOptions,
+) -> Result<ImportPlan> {
     let known = journal.list().await?.into_iter().map(|(key, record)| (key, Arc::unwrap_or_clone(record))).collect();
     let plan = plan::make(source, paths, &known, wishes)?;
-    let mut progress = Progress::new(plan.copies.len());
+    let mut progress = CopyProgress::new(plan.copies.len());
     for copy in &plan.copies {
-        copy.carry_out().with_context(|| format!("cannot write {}", copy.to.display()))?;
+        copy.write().with_context(|| format!("cannot write {}", copy.to.display()))?;
         progress.step();
     }
     progress.end();

@@ -11,15 +11,15 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::ask::Setup;
+use super::query::CommandContext;
 use crate::{
-    client::{Client, Reached},
-    logging::{self, file::before},
+    client::{ConnectResult, GatewayClient},
+    logging::{self, file::rotated_path},
     render,
 };
 
 /// Polling interval with `--follow`.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The levels, the most severe first.
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
@@ -36,7 +36,8 @@ pub(super) struct Args {
     follow: bool,
     /// Number of lines
     #[arg(short = 'n', long = "limit", value_name = "N", default_value_t = 200)]
-    limit: usize,
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=5000))]
+    limit: u16,
     /// Minimum level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "trace", value_parser = LEVELS)]
     level: String,
@@ -47,7 +48,7 @@ pub(super) struct Args {
 
 /// A log line, from either source.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
+struct LogLine {
     time: String,
     level: String,
     subsystem: String,
@@ -56,60 +57,59 @@ struct Line {
 
 /// Shows the newest lines, and then follows if requested.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
-    match Client::connect(&setup.target, &["operator.read"], &[]).await? {
-        Reached::Gateway(client) => ask(args, client).await,
-        Reached::Nobody if setup.target.is_own => {
-            look(args, &logging::place(&setup.loaded.config.logging, &setup.paths)).await
+    let setup = CommandContext::load()?;
+    match GatewayClient::connect(&setup.target, &["operator.read"], &[]).await? {
+        ConnectResult::Gateway(client) => from_gateway(args, client).await,
+        ConnectResult::NotRunning if setup.target.is_own => {
+            from_file(args, &logging::log_file(&setup.loaded.config.logging, &setup.paths)).await
         }
-        Reached::Nobody => Err(setup.nobody().into()),
+        ConnectResult::NotRunning => Err(setup.not_running().into()),
     }
 }
 
 /// Reads from a gateway.
-async fn ask(args: &Args, mut client: Box<Client>) -> Result<()> {
-    let limit = args.limit.clamp(1, 5000);
+async fn from_gateway(args: &Args, mut client: Box<GatewayClient>) -> Result<()> {
     // More than requested, because some are filtered out by level.
     let mut answer = client.call("logs.tail", json!({"limit": 5000, "maxBytes": 1_000_000})).await?;
-    let lines = |answer: &Value| -> Vec<Line> {
+    let lines = |answer: &Value| -> Vec<LogLine> {
         let lines = answer["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
-        lines.iter().filter_map(Value::as_str).map(Line::read).filter(|line| line.is_wanted(&args.level)).collect()
+        lines.iter().filter_map(Value::as_str).map(LogLine::read).filter(|line| line.is_wanted(&args.level)).collect()
     };
     let newest = lines(&answer);
-    show(args, &newest[newest.len().saturating_sub(limit)..])?;
+    show(args, &newest[newest.len().saturating_sub(usize::from(args.limit))..])?;
     if !args.follow {
         return Ok(());
     }
     loop {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
         answer =
             client.call("logs.tail", json!({"cursor": answer["cursor"], "limit": 5000, "maxBytes": 1_000_000})).await?;
         if answer["reset"] == true || answer["truncated"] == true {
-            render::remark("some lines were missed: there were too many");
+            render::remark("some lines were skipped: too many were written at once");
         }
         show(args, &lines(&answer))?;
     }
 }
 
 /// Reads from the log file.
-async fn look(args: &Args, path: &Path) -> Result<()> {
+async fn from_file(args: &Args, path: &Path) -> Result<()> {
     let (mut place, mut found) = (0, Vec::new());
     // Oldest rotated files first.
     for times in (0..10).rev() {
-        let path = if times == 0 { path.to_owned() } else { before(path, times) };
+        let path = if times == 0 { path.to_owned() } else { rotated_path(path, times) };
         let text = read(&path, 0)?;
         place = text.len();
-        found.extend(text.lines().map(Line::read).filter(|line| line.is_wanted(&args.level)));
+        found.extend(text.lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)));
     }
     if found.is_empty() && !args.follow {
-        render::remark(&format!("there are no lines in {}; no gateway answers", path.display()));
+        render::remark(&format!("there are no lines in {}, and no gateway answers", path.display()));
     }
-    show(args, &found[found.len().saturating_sub(args.limit)..])?;
+    show(args, &found[found.len().saturating_sub(usize::from(args.limit))..])?;
     if !args.follow {
         return Ok(());
     }
     loop {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
         let size = fs::metadata(path).map_or(0, |found| usize::try_from(found.len()).unwrap_or_default());
         if size < place {
             // The file was rotated.
@@ -118,7 +118,8 @@ async fn look(args: &Args, path: &Path) -> Result<()> {
         let text = read(path, place)?;
         let whole = text.rfind('\n').map_or(0, |at| at + 1);
         place += whole;
-        let lines: Vec<_> = text[..whole].lines().map(Line::read).filter(|line| line.is_wanted(&args.level)).collect();
+        let lines: Vec<_> =
+            text[..whole].lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)).collect();
         show(args, &lines)?;
     }
 }
@@ -132,7 +133,7 @@ fn read(path: &Path, from: usize) -> Result<String> {
     Ok(String::from_utf8_lossy(bytes.get(from..).unwrap_or_default()).into_owned())
 }
 
-fn show(args: &Args, lines: &[Line]) -> Result<()> {
+fn show(args: &Args, lines: &[LogLine]) -> Result<()> {
     let colours = io::stdout().is_terminal() && render::colours_wanted();
     for line in lines {
         render::print(&if args.json { line.document().to_string() } else { line.text(colours) })?;
@@ -140,7 +141,7 @@ fn show(args: &Args, lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
-impl Line {
+impl LogLine {
     /// Parses a line of the in-memory log or of the file.
     fn read(text: &str) -> Self {
         let value: Value = serde_json::from_str(text).unwrap_or_default();
@@ -178,9 +179,9 @@ impl Line {
         let level = if colours { format!("\u{1b}[{paint}m{level}\u{1b}[0m") } else { level };
         format!(
             "{} {level} {} {}",
-            render::harmless(time),
-            render::harmless(subsystem),
-            render::harmless(message).replace('\n', " ")
+            render::strip_controls(time),
+            render::strip_controls(subsystem),
+            render::strip_controls(message).replace('\n', " ")
         )
     }
 }
@@ -193,15 +194,15 @@ mod tests {
     fn a_line_is_the_same_from_the_book_and_from_the_file() {
         let book = r#"{"0":"gone port=5","time":"T","level":"warn","subsystem":"homard","message":"gone port=5"}"#;
         let file = r#"{"timestamp":"T","level":"WARN","fields":{"message":"gone","port":5},"target":"homard"}"#;
-        assert_eq!(Line::read(book), Line::read(file));
-        assert_eq!(Line::read(file).text(false), "T warn  homard gone port=5");
-        assert_eq!(Line::read("no json").message, "no json");
+        assert_eq!(LogLine::read(book), LogLine::read(file));
+        assert_eq!(LogLine::read(file).text(false), "T warn  homard gone port=5");
+        assert_eq!(LogLine::read("no json").message, "no json");
     }
 
     #[test]
     fn only_what_is_loud_enough_is_shown() {
         let wanted = |own: &str, asked: &str| {
-            Line { time: String::new(), level: own.to_owned(), subsystem: String::new(), message: String::new() }
+            LogLine { time: String::new(), level: own.to_owned(), subsystem: String::new(), message: String::new() }
                 .is_wanted(asked)
         };
         assert_eq!(["error", "warn", "info"].map(|own| wanted(own, "warn")), [true, true, false]);

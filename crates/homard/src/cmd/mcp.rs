@@ -2,16 +2,23 @@
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_tools::mcp::{Reach, ServerSetup, ServerState, ServerStatus};
+use homard_tools::mcp::{ServerSetup, ServerState, ServerStatus, ServerTransport};
 use serde_json::{Value, json};
 
-use crate::{assemble::servers, config::mcp::Server, failure::Failure, paths::Paths, render};
+use super::ids::{self, Candidate};
+use crate::{
+    assemble::mcp_servers,
+    cli_error::CliError,
+    config::mcp::Server,
+    paths::Paths,
+    render::{self, Table},
+};
 
 /// What `homard mcp` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard mcp list          the servers of the config
-  homard mcp test files    start one, and see which tools it has")]
+  homard mcp list          list the configured servers
+  homard mcp test files    start a server and list its tools")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -26,7 +33,7 @@ enum Command {
     List,
     /// Connect to a server and list its tools
     Test {
-        /// Name in the config
+        /// Server name in the config or a unique prefix of it
         name: String,
     },
 }
@@ -40,20 +47,23 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::List => list(&servers, &paths, args.json),
         Command::Test { name } => {
-            let found = servers.into_iter().find(|(known, ..)| known == name);
-            let no_such = || Failure::usage(format!("there is no server \"{name}\"; see them with: homard mcp list"));
-            let (_, server, setup) = found.ok_or_else(no_such)?;
-            let unusable = || Failure::new("unusable", format!("{name} is not used: {}", state(server)));
+            let known: Vec<_> = servers.iter().map(|(id, ..)| Candidate { id, name: None }).collect();
+            let meant = ids::resolve("server", name, &known)?;
+            let found = servers.into_iter().find(|(known, ..)| Some(*known) == meant);
+            let no_such =
+                || CliError::usage(format!("there is no server \"{name}\"; list servers with: homard mcp list"));
+            let (name, server, setup) = found.ok_or_else(no_such)?;
+            let unusable = || CliError::new("unusable", format!("{name} is not used: {}", state(server)));
             test(setup.ok_or_else(unusable)?, args.json).await
         }
     }
 }
 
-type Listed<'a> = (&'a str, &'a Server, Option<ServerSetup>);
+type ServerEntry<'a> = (&'a str, &'a Server, Option<ServerSetup>);
 
-fn list(servers: &[Listed<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
+fn list(servers: &[ServerEntry<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
     if wants_json {
-        let one = |(name, server, setup): &Listed<'_>| {
+        let one = |(name, server, setup): &ServerEntry<'_>| {
             json!({
                 "name": name, "enabled": server.enabled != Some(false), "used": setup.is_some(),
                 "state": state(server), "place": setup.as_ref().map(place),
@@ -63,14 +73,14 @@ fn list(servers: &[Listed<'_>], paths: &Paths, wants_json: bool) -> Result<()> {
     }
     if servers.is_empty() {
         let file = paths.config.display();
-        return Ok(render::print(&format!("no MCP servers; add one to mcp.servers in {file}, see docs/mcp.md"))?);
+        return Ok(render::print(&format!("no MCP servers; add one to mcp.servers in {file}; see: homard docs mcp"))?);
     }
     let titles = ["SERVER", "STATE", "PLACE"].map(str::to_owned).to_vec();
-    let line = |(name, server, setup): &Listed<'_>| {
+    let line = |(name, server, setup): &ServerEntry<'_>| {
         let cells = [(*name).to_owned(), state(server), setup.as_ref().map_or_else(|| "-".to_owned(), place)];
-        cells.map(|cell| render::harmless(&cell)).to_vec()
+        cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
-    Ok(render::print(&render::table(&std::iter::once(titles).chain(servers.iter().map(line)).collect::<Vec<_>>()))?)
+    Ok(render::print_table(&Table::list(std::iter::once(titles).chain(servers.iter().map(line)).collect()))?)
 }
 
 /// Returns whether a server is used, and if not, why.
@@ -78,9 +88,9 @@ fn state(server: &Server) -> String {
     if let Some(fault) = server.fault.as_ref().filter(|_| server.enabled != Some(false)) {
         return format!("down: {fault}");
     }
-    match (server.enabled, server.wrong()) {
+    match (server.enabled, server.config_error()) {
         (Some(false), _) => "off".to_owned(),
-        (Some(true) | None, Some((key, why))) => format!("left out: {key}: {why}"),
+        (Some(true) | None, Some((key, why))) => format!("ignored: {key} {why}"),
         (Some(true) | None, None) => "on".to_owned(),
     }
 }
@@ -88,9 +98,9 @@ fn state(server: &Server) -> String {
 /// Returns the address of a server without its secrets: arguments, and parts of a URL other than host and path, are
 /// omitted.
 fn place(setup: &ServerSetup) -> String {
-    match &setup.reach {
-        Reach::Command { command, .. } => command.clone(),
-        Reach::Http { url, .. } => {
+    match &setup.transport {
+        ServerTransport::Command { command, .. } => command.clone(),
+        ServerTransport::Http { url, .. } => {
             let plain = url.split(['?', '#']).next().unwrap_or_default();
             match plain.split_once("://") {
                 Some((scheme, rest)) => {
@@ -105,18 +115,20 @@ fn place(setup: &ServerSetup) -> String {
 }
 
 async fn test(setup: ServerSetup, wants_json: bool) -> Result<()> {
-    let limit = setup.connect * 2;
-    let servers = servers::start(vec![setup]);
+    let limit = setup.connect_timeout * 2;
+    let servers = mcp_servers::start(vec![setup]);
     servers.settled(limit).await;
     let status = servers.status().into_iter().next();
     let names: Vec<String> = servers.tools().iter().map(|tool| tool.spec().name).collect();
     servers.close().await;
     let Some(status) = status else { return Ok(()) };
     if status.state != ServerState::Ready {
-        let why = status.error.as_deref().unwrap_or("it is not ready in time");
-        return Err(
-            Failure::new("connection", format!("{} cannot be used: {}", status.name, render::harmless(why))).into()
-        );
+        let why = status.error.as_deref().unwrap_or("not ready in time");
+        return Err(CliError::new(
+            "connection",
+            format!("{} cannot be used: {}", status.name, render::strip_controls(why)),
+        )
+        .into());
     }
     if wants_json {
         return Ok(render::print_json(&document(&status, &names))?);
@@ -132,13 +144,12 @@ fn document(status: &ServerStatus, names: &[String]) -> Value {
 fn words(status: &ServerStatus, names: &[String]) -> String {
     let who = status.server.as_ref().map(|server| format!(" ({server})")).unwrap_or_default();
     let count = match names.len() {
-        0 => "no tools that are wanted".to_owned(),
-        1 => "1 tool".to_owned(),
-        many => format!("{many} tools"),
+        0 => "no enabled tools".to_owned(),
+        count => render::count(count, "tool"),
     };
     let lines = std::iter::once(format!("{}{who} works: {count}", status.name));
     let lines: Vec<_> = lines.chain(names.iter().map(|name| format!("  {name}"))).collect();
-    render::harmless(&lines.join("\n"))
+    render::strip_controls(&lines.join("\n"))
 }
 
 #[cfg(test)]
@@ -150,7 +161,7 @@ mod tests {
     #[test]
     fn the_place_of_a_server_is_shown_without_its_secrets() {
         let shown = |url: &str| {
-            let reach = Reach::Http { url: url.to_owned(), headers: BTreeMap::new() };
+            let reach = ServerTransport::Http { url: url.to_owned(), headers: BTreeMap::new() };
             place(&ServerSetup::new("x", reach))
         };
         assert_eq!(shown("https://me:secret@x.example/mcp?key=secret#secret"), "https://x.example/mcp");

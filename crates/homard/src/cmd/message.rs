@@ -1,12 +1,12 @@
 //! `homard message`: sends a message on a chat platform, through the gateway.
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Subcommand;
 use homard_agent::Ambient;
 use serde_json::{Value, json};
 
-use super::channels::ask;
-use crate::{failure::Failure, render};
+use super::channels::call;
+use crate::{cli_error::CliError, render};
 
 /// What `homard message` takes.
 #[derive(Debug, clap::Args)]
@@ -26,11 +26,11 @@ enum Command {
     /// Send a message
     Send {
         #[command(flatten)]
-        place: Place,
-        /// The message
+        place: DestinationArgs,
+        /// Message text
         #[arg(short, long, value_name = "TEXT")]
         message: Option<String>,
-        /// URL of a picture or file to attach
+        /// URL of an image or file to attach
         #[arg(long, value_name = "URL")]
         media: Vec<String>,
         /// Id of the message to reply to
@@ -43,14 +43,14 @@ enum Command {
     /// Send a poll
     Poll {
         #[command(flatten)]
-        place: Place,
-        /// The question
+        place: DestinationArgs,
+        /// Question of the poll
         #[arg(long, value_name = "TEXT")]
         question: String,
-        /// An answer; at least two are needed
+        /// Option of the poll; give at least two
         #[arg(long = "option", value_name = "TEXT", required = true)]
         options: Vec<String>,
-        /// Allow several answers
+        /// Allow voters to choose several options
         #[arg(long)]
         multiple: bool,
     },
@@ -58,7 +58,7 @@ enum Command {
 
 /// Where to say it.
 #[derive(Debug, clap::Args)]
-struct Place {
+struct DestinationArgs {
     /// Recipient: person or group
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     to: String,
@@ -80,16 +80,22 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let (method, place, more) = match &args.command {
         Command::Send { place, message, media, reply_to, silent } => {
             if message.is_none() && media.is_empty() {
-                return Err(Failure::usage("there is nothing to say; add --message TEXT or --media URL").into());
+                return Err(CliError::usage("nothing to send; add --message TEXT or --media URL").into());
             }
             let more = json!({"message": message, "mediaUrls": media, "replyToId": reply_to, "silent": silent});
             ("send", place, more)
         }
         Command::Poll { place, question, options, multiple } => {
+            if options.len() < 2 {
+                return Err(CliError::usage("a poll needs at least two --option").into());
+            }
             let most = multiple.then_some(options.len());
             ("poll", place, json!({"question": question, "options": options, "maxSelections": most}))
         }
     };
+    if place.to.trim().is_empty() {
+        return Err(CliError::usage("--to is empty; pass the id of a person or group").into());
+    }
     let key = place.idempotency_key.clone().unwrap_or_else(|| Ambient::system().nonce());
     let mut params = json!({
         "to": place.to, "channel": place.channel, "accountId": place.account, "threadId": place.thread,
@@ -99,11 +105,23 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         params.extend(more);
         params.retain(|_, value| !value.is_null());
     }
-    let answer = ask(method, params).await?;
+    let answer = call(method, params).await.map_err(in_flags)?;
     if args.json {
         return Ok(render::print_json(&answer)?);
     }
     let (channel, to) = (answer["channel"].as_str().unwrap_or_default(), &place.to);
     let number = answer["messageId"].as_str().map(|id| format!(" as message {id}")).unwrap_or_default();
-    Ok(render::print(&render::harmless(&format!("sent to {to} on {channel}{number}")))?)
+    Ok(render::print(&render::strip_controls(&format!("sent to {to} on {channel}{number}")))?)
+}
+
+/// Returns a usage error if the gateway asks for a channel, which it does in terms of its parameters.
+fn in_flags(error: Error) -> Error {
+    let text = match error.downcast_ref::<CliError>() {
+        Some(refused) if refused.kind == "INVALID_REQUEST" => refused.message.clone(),
+        Some(_) | None => return error,
+    };
+    match text.split_once("; name one with channel: ") {
+        Some((why, channels)) => CliError::usage(format!("{why}; name one with --channel: {channels}")).into(),
+        None => error,
+    }
 }

@@ -3,18 +3,20 @@
 mod agent;
 mod agents;
 mod approvals;
-mod ask;
 mod audit;
 mod channels;
 mod chaos;
 mod completions;
 mod config;
 mod cron;
+mod docs;
 mod doctor;
 mod examples;
+mod flags;
 mod gateway;
 mod health;
 mod hooks;
+mod ids;
 mod import;
 mod logs;
 mod mcp;
@@ -23,6 +25,7 @@ mod models;
 mod pairing;
 mod plugins;
 mod prompt;
+mod query;
 #[cfg(test)]
 mod reference;
 mod runs;
@@ -34,13 +37,13 @@ mod trace;
 mod usage;
 mod verbs;
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::Result;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
 use crate::{
-    config::{Chosen, Config, complaint, logging::Logging},
+    config::{Chosen, Config, last_good_warning, logging::Logging},
     logging::{self, Log},
     paths::Paths,
     render,
@@ -56,9 +59,9 @@ use crate::{
   homard agent -m \"What files are here?\"     send a message and print the reply
   homard gateway                             serve clients on ws://127.0.0.1:18789
   homard sessions                            list sessions
-  homard trace last                          the latest message
+  homard trace last                          show the latest run
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 74 disk failed, 78 config not valid, 129, 130 and 143 interrupted."
+Exit codes: 0 success, 1 failure, 2 invalid usage, 74 disk error, 78 invalid config, 129, 130 and 143 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -73,10 +76,10 @@ enum Command {
     Gateway(gateway::Args),
     /// Check the health of the running gateway
     #[command(after_help = "Examples:\n  homard health\n  homard health --json")]
-    Health(ask::Args),
+    Health(query::Args),
     /// Show the configuration in use and recent sessions
     #[command(after_help = "Examples:\n  homard status\n  homard status --json")]
-    Status(ask::Args),
+    Status(query::Args),
     /// Show what happened to a message, step by step, with timings
     Trace(trace::Args),
     /// List runs, and release or drop those held after repeated crashes
@@ -115,10 +118,12 @@ enum Command {
     Logs(logs::Args),
     /// Show and verify the security audit log
     Audit(audit::Args),
-    /// Import state of another program
+    /// Import data from another program
     Import(import::Args),
     /// Check the installation and fix common problems
     Doctor(doctor::Args),
+    /// Print the documentation
+    Docs(docs::Args),
     /// Print a shell completion script
     #[command(alias = "completion")]
     Completions(completions::Args),
@@ -130,17 +135,29 @@ impl Cli {
     /// Parses the command line. Exits the process if it is invalid or asks for help.
     pub(crate) fn read() -> Self {
         // Examples are only needed for help and errors, so valid commands are parsed without them.
-        let words = verbs::with_default(std::env::args_os().collect());
-        let matches = Self::command().try_get_matches_from(&words);
+        let (words, matches) = Self::parse_words(std::env::args_os().collect());
         let matches = matches.unwrap_or_else(|error| match verbs::hint(&words) {
             Some(hint) if error.kind() == ErrorKind::InvalidSubcommand => {
                 let typed = words[1..].iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-                let told = format!("there is no command `{typed}`\n{hint}\n");
+                let told = format!("unknown command `{typed}`\n{hint}\n");
                 clap::Error::raw(ErrorKind::InvalidSubcommand, told).exit()
             }
-            Some(_) | None => examples::spread(Self::command()).get_matches_from(&words),
+            Some(_) | None => examples::inherit_examples(Self::command()).get_matches_from(&words),
         });
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Parses words as typed, or else with the default subcommand. Returns the words that were parsed last.
+    fn parse_words(typed: Vec<OsString>) -> (Vec<OsString>, Result<ArgMatches, clap::Error>) {
+        let parsed = Self::command().try_get_matches_from(&typed);
+        if let Err(error) = &parsed
+            && !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
+            && let Some(words) = verbs::with_default(&typed, &Self::command())
+        {
+            let parsed = Self::command().try_get_matches_from(&words);
+            return (words, parsed);
+        }
+        (typed, parsed)
     }
 
     /// Returns true if the output is JSON.
@@ -164,6 +181,7 @@ impl Cli {
             Command::Logs(args) => args.json,
             Command::Audit(args) => args.wants_json(),
             Command::Import(args) => args.wants_json(),
+            Command::Docs(args) => args.json,
             Command::Sessions(args) => args.json,
             Command::Trace(args) => args.json,
             Command::Runs(args) => args.json,
@@ -204,6 +222,7 @@ impl Cli {
             | Command::Logs(_)
             | Command::Audit(_)
             | Command::Import(_)
+            | Command::Docs(_)
             | Command::Completions(_)
             | Command::Chaos(_) => "warn",
         }
@@ -217,7 +236,7 @@ impl Cli {
         // Nor does an unusable config, with which no gateway starts.
         let Ok(chosen) = Config::choose(&paths) else { return Default::default() };
         let logging = chosen.loaded.config.logging;
-        let place = logging::place(&logging, &paths);
+        let place = logging::log_file(&logging, &paths);
         (logging, Some(place))
     }
 
@@ -249,6 +268,7 @@ impl Cli {
             Command::Audit(args) => audit::run(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Doctor(args) => doctor::run(&args).await,
+            Command::Docs(args) => docs::run(&args),
             Command::Completions(args) => completions::run(&args, Self::command()),
             Command::Chaos(args) => chaos::run(args).await,
         }
@@ -259,7 +279,7 @@ impl Cli {
 /// file.
 fn config_of(paths: &Paths) -> Result<Chosen> {
     let chosen = Config::choose_as_client(paths)?;
-    if let Some(complaint) = complaint(&chosen, &paths.config) {
+    if let Some(complaint) = last_good_warning(&chosen, &paths.config) {
         render::remark(&complaint);
     }
     Ok(chosen)
@@ -271,6 +291,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        examples::spread(Cli::command()).debug_assert();
+        examples::inherit_examples(Cli::command()).debug_assert();
     }
 }

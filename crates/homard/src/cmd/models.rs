@@ -7,14 +7,14 @@ mod status;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_config::Loaded;
+use homard_config::LoadedConfig;
 
-pub(super) use self::status::Standing;
+pub(super) use self::status::{ModelStatus, distinct};
 use crate::{
     assemble::{self, models::Models},
-    auth::{Keyring, place},
-    config::{Config, agents::Member},
-    failure::Failure,
+    auth::{Keyring, credentials_file},
+    cli_error::CliError,
+    config::{Config, agents::ConfiguredAgent},
     paths::Paths,
 };
 
@@ -23,7 +23,8 @@ use crate::{
 #[command(after_help = "Examples:
   homard models status
   homard models list --provider anthropic
-  homard models auth add anthropic             asks for the key, and shows nothing of it
+  homard models auth list                      list credentials without their secrets
+  homard models auth add anthropic             prompts for the key without echo
   pass show openai | homard models auth add openai --profile work
   homard models auth remove openai:work")]
 pub(super) struct Args {
@@ -47,67 +48,76 @@ enum Command {
         /// Only models of this provider
         #[arg(long, value_name = "NAME")]
         provider: Option<String>,
-        /// Models of all known providers
+        /// Include the models of all known providers
         #[arg(long, conflicts_with = "provider")]
         all: bool,
     },
-    /// Add and remove credentials
+    /// List, add and remove credentials
     Auth {
         #[command(subcommand)]
-        command: Auth,
+        command: AuthCommand,
     },
 }
 
 #[derive(Debug, Subcommand)]
-enum Auth {
+enum AuthCommand {
+    /// List the credentials of an agent, without their secrets
+    List {
+        /// Agent whose credentials to list [default: the default agent]
+        #[arg(long, value_name = "ID")]
+        agent: Option<String>,
+    },
     /// Add or replace a credential; reads it from stdin, or prompts without echo
     Add(auth::Add),
     /// Remove a credential
     #[command(visible_alias = "rm")]
     Remove {
-        /// Profile id, such as openai:default; see `homard models status`
+        /// Profile id, such as openai:default, or a unique prefix of it; see `homard models auth list`
         id: String,
-        /// Agent that has it [default: the default agent]
+        /// Agent that the credential belongs to [default: the default agent]
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
     },
 }
 
 /// Returns the model status of an agent; without an id, of the default agent.
-pub(super) fn standing(loaded: &Loaded<Config>, paths: &Paths, agent: Option<&str>) -> Result<Standing> {
+pub(super) fn model_status(loaded: &LoadedConfig<Config>, paths: &Paths, agent: Option<&str>) -> Result<ModelStatus> {
     let models = Models::new(&loaded.config, assemble::environment(&loaded.variables), &paths.state);
-    Standing::find(&Setup { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
+    ModelStatus::find(&ModelsContext { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let Loaded { config, variables, .. } = chosen.loaded;
+    let LoadedConfig { config, variables, .. } = chosen.loaded;
     let models = Models::new(&config, assemble::environment(&variables), &paths.state);
-    let setup = Setup { models, config, paths };
+    let setup = ModelsContext { models, config, paths };
     match &args.command {
         Command::Status { agent } => status::run(&setup, agent.as_deref(), args.json),
         Command::List { provider, all } => list::run(&setup, provider.as_deref(), *all, args.json),
-        Command::Auth { command: Auth::Add(add) } => auth::add(&setup, add, args.json),
-        Command::Auth { command: Auth::Remove { id, agent } } => auth::remove(&setup, id, agent.as_deref(), args.json),
+        Command::Auth { command: AuthCommand::List { agent } } => auth::list(&setup, agent.as_deref(), args.json),
+        Command::Auth { command: AuthCommand::Add(add) } => auth::add(&setup, add, args.json),
+        Command::Auth { command: AuthCommand::Remove { id, agent } } => {
+            auth::remove(&setup, id, agent.as_deref(), args.json)
+        }
     }
 }
 
 /// Inputs of the subcommands.
-struct Setup {
+struct ModelsContext {
     paths: Paths,
     config: Config,
     models: Models,
 }
 
-impl Setup {
+impl ModelsContext {
     /// Returns an agent by its id; without one, the default agent.
-    fn agent(&self, id: Option<&str>) -> Result<Member<'_>, Failure> {
-        let no_such = || Failure::usage(format!("there is no agent \"{}\" in agents.list", id.unwrap_or_default()));
+    fn agent(&self, id: Option<&str>) -> Result<ConfiguredAgent<'_>, CliError> {
+        let no_such = || CliError::usage(format!("there is no agent \"{}\" in agents.list", id.unwrap_or_default()));
         self.config.agents.member(id).ok_or_else(no_such)
     }
 
-    fn keyring(&self, agent: &Member<'_>) -> Result<Keyring> {
-        Ok(Keyring::open(place(&self.paths, agent), &self.models.client)?.0)
+    fn keyring(&self, agent: &ConfiguredAgent<'_>) -> Result<Keyring> {
+        Ok(Keyring::open(credentials_file(&self.paths, agent), &self.models.client)?.0)
     }
 }

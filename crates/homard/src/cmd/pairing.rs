@@ -3,16 +3,20 @@
 use anyhow::Result;
 use clap::Subcommand;
 use homard_agent::Ambient;
-use homard_channels::pairing::Book;
+use homard_channels::pairing::PairingStore;
 use serde_json::{Value, json};
 
-use super::{ask::Setup, channels::ask_if_there};
+use super::{
+    channels::call_if_running,
+    ids::{self, Candidate},
+    query::CommandContext,
+};
 use crate::{
-    assemble::channels::{KINDS, approve, label},
+    assemble::channels::{CHANNEL_KINDS, approve, label},
+    cli_error::CliError,
     config::channels::DEFAULT_ACCOUNT,
-    failure::Failure,
-    methods::channels::pairing_row,
-    render,
+    methods::channels::{approval_document, pairing_document},
+    render::{self, Table},
 };
 
 /// What `homard pairing` takes.
@@ -55,52 +59,85 @@ enum Command {
     Revoke {
         /// Channel, such as telegram
         channel: String,
-        /// Sender id on the channel
+        /// Sender id on the channel, or a unique prefix of it
         id: String,
     },
 }
 
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
+    let setup = CommandContext::load()?;
+    if let Command::Approve { code, .. } = &args.command
+        && code.trim().is_empty()
+    {
+        return Err(CliError::usage("CODE is empty; list codes with: homard pairing").into());
+    }
     let (method, params) = match &args.command {
         Command::List { channel: None } => ("channels.pairing.list", json!({})),
         Command::List { channel: Some(channel) } => ("channels.pairing.list", json!({"channel": channel})),
         Command::Approve { channel, code, notify, guest } => {
             ("channels.pairing.approve", json!({"channel": channel, "code": code, "notify": notify, "guest": guest}))
         }
-        Command::Revoke { channel, id } => ("channels.pairing.revoke", json!({"channel": channel, "id": id})),
+        Command::Revoke { channel, id } => {
+            let listed = Command::List { channel: Some(channel.clone()) };
+            let listed = execute(&setup, &listed, ("channels.pairing.list", json!({"channel": channel}))).await?;
+            let id = find_approved(&listed, id)?;
+            let command = Command::Revoke { channel: channel.clone(), id: id.clone() };
+            let call = ("channels.pairing.revoke", json!({"channel": channel, "id": id}));
+            let answer = execute(&setup, &command, call).await?;
+            return show(&command, &answer, args.json);
+        }
     };
-    let answer = match ask_if_there(&setup, method, params).await? {
-        Some(answer) => answer,
-        None if setup.target.is_own => alone(&args.command, &setup)?,
-        None => return Err(setup.nobody().into()),
-    };
-    if args.json {
-        return Ok(render::print_json(&answer)?);
+    let answer = execute(&setup, &args.command, (method, params)).await?;
+    show(&args.command, &answer, args.json)
+}
+
+/// Runs the command through the gateway, or on the files if none is running.
+async fn execute(setup: &CommandContext, command: &Command, (method, params): (&str, Value)) -> Result<Value> {
+    match call_if_running(setup, method, params).await? {
+        Some(answer) => Ok(answer),
+        None if setup.target.is_own => run_offline(command, setup),
+        None => Err(setup.not_running().into()),
     }
-    Ok(render::print(&render::harmless(&words(&args.command, &answer)))?)
+}
+
+/// Returns the id of the approved sender that was typed: the id or a unique prefix; the text itself if there is none.
+fn find_approved(listed: &Value, typed: &str) -> Result<String, CliError> {
+    let channels = listed["channels"].as_array().into_iter().flatten();
+    let ids = channels.flat_map(|row| {
+        let others = row["approvedByAccount"].as_object().into_iter().flatten().map(|(_, ids)| ids);
+        std::iter::once(&row["approved"]).chain(others).filter_map(Value::as_array).flatten()
+    });
+    let mut ids: Vec<_> = ids.filter_map(Value::as_str).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let all: Vec<_> = ids.into_iter().map(|id| Candidate { id, name: None }).collect();
+    Ok(ids::resolve("sender", typed.trim(), &all)?.unwrap_or(typed).to_owned())
+}
+
+fn show(command: &Command, answer: &Value, is_json: bool) -> Result<()> {
+    if is_json {
+        return Ok(render::print_json(answer)?);
+    }
+    Ok(render::print(&render::strip_controls(&describe_result(command, answer)))?)
 }
 
 /// Runs the command without a gateway.
-fn alone(command: &Command, setup: &Setup) -> Result<Value> {
+fn run_offline(command: &Command, setup: &CommandContext) -> Result<Value> {
     let now = Ambient::system().now_ms();
-    let book = Book::new(setup.paths.state.join("credentials"));
+    let book = PairingStore::new(setup.paths.state.join("credentials"));
     let name = |channel: &str| channel.trim().to_lowercase();
     Ok(match command {
         Command::List { channel } => {
-            let all = || KINDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+            let all = || CHANNEL_KINDS.iter().map(|(name, _)| (*name).to_owned()).collect();
             let names: Vec<String> = channel.as_deref().map_or_else(all, |channel| vec![name(channel)]);
-            let rows = names.iter().map(|name| pairing_row(&book, name, now));
-            json!({"channels": rows.collect::<Result<Vec<_>, _>>()?})
+            pairing_document(&book, &names, &[], now)?
         }
         Command::Approve { channel, code, guest, notify } => {
             let approved = approve((&book, &setup.paths), (&name(channel), code), *guest, now)
-                .map_err(|why| Failure::new("pairing", why))?;
-            let why = notify.then_some("no gateway runs");
-            json!({
-                "ok": true, "channel": name(channel), "accountId": approved.account, "id": approved.id,
-                "owner": approved.is_owner, "notified": false, "notifyError": why,
-            })
+                .map_err(|why| CliError::new("pairing", why))?;
+            let why = notify.then_some("no gateway is running");
+            let request = code.trim().to_ascii_uppercase();
+            approval_document((&name(channel), &request), &approved, *notify, why)
         }
         Command::Revoke { channel, id } => {
             json!({"ok": true, "channel": name(channel), "id": id, "revoked": book.revoke(&name(channel), id.trim())?})
@@ -108,32 +145,29 @@ fn alone(command: &Command, setup: &Setup) -> Result<Value> {
     })
 }
 
-fn words(command: &Command, answer: &Value) -> String {
+fn describe_result(command: &Command, answer: &Value) -> String {
     let id = answer["id"].as_str().unwrap_or_default();
     match command {
         Command::List { .. } => list(answer),
         Command::Approve { channel, .. } => {
             let account = answer["accountId"].as_str().filter(|account| *account != DEFAULT_ACCOUNT);
             let place = account.map(|account| format!(" ({account})")).unwrap_or_default();
-            let mut lines = vec![format!("{id} is let in on {}{place}", label(&channel.trim().to_lowercase()))];
+            let mut lines = vec![format!("approved {id} on {}{place}", label(&channel.trim().to_lowercase()))];
             if answer["owner"] == true {
-                lines.push(
-                    "they are the owner: the agent obeys them as it obeys you here (commands.ownerAllowFrom)"
-                        .to_owned(),
-                );
+                lines.push("the sender is the owner and can control the agent (commands.ownerAllowFrom)".to_owned());
             }
-            lines.extend(answer["notifyError"].as_str().map(|why| format!("they could not be told: {why}")));
+            lines.extend(answer["notifyError"].as_str().map(|why| format!("cannot notify the sender: {why}")));
             lines.join("\n")
         }
         Command::Revoke { channel, .. } if answer["revoked"] == true => {
-            format!("{id} is not let in on {} any more; look at allowFrom in the config, too", label(channel))
+            format!("revoked {id} on {}; check allowFrom in the config as well", label(channel))
         }
         Command::Revoke { channel, .. } => format!("{id} was not approved on {}", label(channel)),
     }
 }
 
 /// Returns the channel, and its account if it is not the default one.
-fn place(channel: &str, account: Option<&str>) -> String {
+fn account_label(channel: &str, account: Option<&str>) -> String {
     account.map_or_else(|| channel.to_owned(), |account| format!("{channel}/{account}"))
 }
 
@@ -146,7 +180,7 @@ fn list(answer: &Value) -> String {
         for request in row["requests"].as_array().into_iter().flatten() {
             let meta = &request["meta"];
             let name = meta["username"].as_str().map_or_else(|| text(&meta["name"]), |name| format!("@{name}"));
-            let place = place(&channel, request["accountId"].as_str());
+            let place = account_label(&channel, request["accountId"].as_str());
             table.push(vec![place, text(&request["id"]), name, text(&request["code"])]);
         }
         for id in row["approved"].as_array().into_iter().flatten() {
@@ -154,12 +188,17 @@ fn list(answer: &Value) -> String {
         }
         for (account, ids) in row["approvedByAccount"].as_object().into_iter().flatten() {
             for id in ids.as_array().into_iter().flatten() {
-                table.push(vec![place(&channel, Some(account)), text(id), String::new(), "approved".to_owned()]);
+                table.push(vec![
+                    account_label(&channel, Some(account)),
+                    text(id),
+                    String::new(),
+                    "approved".to_owned(),
+                ]);
             }
         }
     }
     if table.len() == 1 {
-        return "nobody waits, and nobody was approved".to_owned();
+        return "no pairing requests and no approved senders".to_owned();
     }
-    render::table(&table)
+    Table::list(table).fit(render::width())
 }

@@ -3,27 +3,31 @@
 
 mod copy;
 mod doctor;
+mod enable;
+mod format;
 mod install;
 mod report;
-mod switch;
-mod words;
 
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Result;
 use async_trait::async_trait;
 use clap::Subcommand;
-use homard_config::{Loaded, edit::EditError, nearest, redact};
-use homard_plugins::{Ask, Candidate, Found, Host, Plugins, Reserved, Setup, Status, Timing, discover};
+use homard_config::{LoadedConfig, edit::EditError, nearest, redact};
+use homard_plugins::{
+    DiscoveredPlugin, DiscoveredPlugins, Host, HostMethod, PluginSetup, PluginStatus, Plugins, ProcessTiming,
+    ReservedNames, discover,
+};
 use serde_json::{Value, json};
 
 pub(super) use self::doctor::node as node_version;
+use super::ids::{self, Candidate};
 use crate::{
+    cli_error::CliError,
     config::{
         Config,
-        change::{By, Change, Refusal, change},
+        change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
     },
-    failure::Failure,
     paths::{self, Paths},
     render,
 };
@@ -31,14 +35,14 @@ use crate::{
 /// What `homard plugins` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard plugins                        what there is, and whether it is on
-  homard plugins list -v                the same, with versions, reasons and folders
-  homard plugins info tidy              one of them: what it may do, and why it is on or off
-  homard plugins install ./tidy         copy a folder into the state directory; nothing of it is run
-  homard plugins install ./tidy --link  use it where it is
-  homard plugins enable tidy            switch one on; a gateway that runs must be restarted
-  homard plugins disable tidy           switch it off again
-  homard plugins doctor                 start all that are on for a moment, and say what is wrong and what to do")]
+  homard plugins                        list plugins and their state
+  homard plugins list -v                also show versions, reasons and directories
+  homard plugins info tidy              show one plugin: its rights, and why it is enabled or disabled
+  homard plugins install ./tidy         copy a directory into the state directory without running it
+  homard plugins install ./tidy --link  use the directory in place
+  homard plugins enable tidy            enable a plugin; restart the gateway to apply it
+  homard plugins disable tidy           disable it again
+  homard plugins doctor                 start every enabled plugin briefly, and show problems and remedies")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -57,17 +61,17 @@ enum Command {
     },
     /// Show one plugin: capabilities, location, and why it is enabled or disabled
     Info {
-        /// Its id
+        /// Plugin id or a unique prefix of it
         id: String,
     },
     /// Enable a plugin
     Enable {
-        /// Its id
+        /// Plugin id or a unique prefix of it
         id: String,
     },
     /// Disable a plugin
     Disable {
-        /// Its id
+        /// Plugin id or a unique prefix of it
         id: String,
     },
     /// Install a plugin from a directory without running it; it stays disabled until you enable it
@@ -77,11 +81,11 @@ enum Command {
         /// Link to the directory instead of copying it
         #[arg(short, long)]
         link: bool,
-        /// Replace an installed one
+        /// Replace an installed plugin with the same id
         #[arg(long, conflicts_with = "link")]
         force: bool,
     },
-    /// Start each enabled plugin briefly; fail if one does not work
+    /// Start each enabled plugin briefly and report problems; fail if a plugin does not work
     Doctor,
 }
 
@@ -93,20 +97,20 @@ impl Args {
 }
 
 /// Checks the plugins of a config. Starts the enabled ones briefly.
-pub(super) async fn examine(loaded: &Loaded<Config>, paths: &Paths) -> doctor::Summary {
-    doctor::summary(&Shown::find(loaded, paths)).await
+pub(super) async fn examine(loaded: &LoadedConfig<Config>, paths: &Paths) -> doctor::PluginSummary {
+    doctor::summary(&PluginList::find(loaded, paths)).await
 }
 
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let shown = || Shown::find(&chosen.loaded, &paths);
+    let shown = || PluginList::find(&chosen.loaded, &paths);
     match &args.command {
         None => shown().list(false, args.json),
         Some(Command::List { verbose }) => shown().list(*verbose, args.json),
         Some(Command::Info { id }) => shown().info(id, args.json),
-        Some(Command::Enable { id }) => switch::on(&shown(), &paths, id, args.json),
-        Some(Command::Disable { id }) => switch::off(&shown(), &paths, id, args.json),
+        Some(Command::Enable { id }) => enable::enable(&shown(), &paths, id, args.json),
+        Some(Command::Disable { id }) => enable::disable(&shown(), &paths, id, args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
         Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
         Some(Command::Doctor) => doctor::run(&shown(), args.json).await,
@@ -114,24 +118,24 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 }
 
 /// The discovered plugins, evaluated as in a gateway. None of them runs.
-struct Shown {
+struct PluginList {
     /// Settings of the plugin host.
-    setup: Setup,
+    setup: PluginSetup,
     /// The config with their entries.
-    loaded: Loaded<Config>,
+    loaded: LoadedConfig<Config>,
     /// In discovery order, which is the order in which their hooks are called.
-    plugins: Vec<(Candidate, Status)>,
+    plugins: Vec<(DiscoveredPlugin, PluginStatus)>,
     /// Problems with files: sentences that begin with a path.
     problems: Vec<String>,
 }
 
-impl Shown {
+impl PluginList {
     /// Discovers the plugins. Needs a runtime.
-    fn find(loaded: &Loaded<Config>, paths: &Paths) -> Self {
+    fn find(loaded: &LoadedConfig<Config>, paths: &Paths) -> Self {
         let setup = setup(loaded, paths);
-        let Found { candidates, problems } = discover(&loaded.config.plugin_roots(paths));
+        let DiscoveredPlugins { candidates, problems } = discover(&loaded.config.plugin_roots(paths));
         let mut known = Plugins::open(setup.clone(), &host(&setup)).status();
-        let with_status = |candidate: Candidate| {
+        let with_status = |candidate: DiscoveredPlugin| {
             let at = known.iter().position(|status| status.id == candidate.manifest.id)?;
             Some((candidate, known.swap_remove(at)))
         };
@@ -139,18 +143,21 @@ impl Shown {
         Self { setup, loaded: loaded.clone(), plugins, problems }
     }
 
-    /// Returns the plugin with this id.
-    fn plugin(&self, id: &str) -> Result<&(Candidate, Status)> {
-        self.plugins.iter().find(|(_, status)| status.id == id).ok_or_else(|| self.stranger(id).into())
+    /// Returns the plugin with this id, title or unique prefix of its id.
+    fn plugin(&self, typed: &str) -> Result<&(DiscoveredPlugin, PluginStatus)> {
+        let all = self.plugins.iter().map(|(_, status)| Candidate { id: &status.id, name: Some(&status.title) });
+        let all: Vec<_> = all.collect();
+        let id = ids::resolve("plugin", typed, &all)?.ok_or_else(|| self.unknown_plugin(typed))?;
+        self.plugins.iter().find(|(_, status)| status.id == id).ok_or_else(|| self.unknown_plugin(typed).into())
     }
 
-    fn stranger(&self, id: &str) -> Failure {
+    fn unknown_plugin(&self, id: &str) -> CliError {
         let near = nearest(id, self.plugins.iter().map(|(_, status)| status.id.as_str()));
         let help = near.map_or_else(
-            || "see them with: homard plugins list".to_owned(),
-            |near| format!("did you mean {near:?}? See them with: homard plugins list"),
+            || "list plugins with: homard plugins list".to_owned(),
+            |near| format!("did you mean {near:?}? List plugins with: homard plugins list"),
         );
-        Failure::usage(render::harmless(&format!("there is no plugin {id:?}; {help}")))
+        CliError::usage(render::strip_controls(&format!("there is no plugin {id:?}; {help}")))
     }
 
     fn list(&self, is_verbose: bool, wants_json: bool) -> Result<()> {
@@ -163,12 +170,12 @@ impl Shown {
             }))?);
         }
         if self.plugins.is_empty() {
-            render::print("no plugins; to take one from a folder: homard plugins install PATH")?;
+            render::print("no plugins; install one from a directory with: homard plugins install PATH")?;
         } else {
-            render::print(&words::table(&self.plugins, is_verbose))?;
+            render::print_table(&format::table(&self.plugins, is_verbose))?;
         }
         if !self.problems.is_empty() {
-            let count = words::count(self.problems.len(), "file or folder", "files or folders");
+            let count = render::count_of(self.problems.len(), "file or directory", "files or directories");
             render::remark(&format!("{count} cannot be used as a plugin; see why with: homard plugins doctor"));
         }
         Ok(())
@@ -179,60 +186,60 @@ impl Shown {
         if wants_json {
             return Ok(render::print_json(&report::document(plugin))?);
         }
-        Ok(render::print(&words::about(plugin, &self.loaded.config))?)
+        Ok(render::print_table(&format::describe(plugin, &self.loaded.config))?)
     }
 }
 
 /// Returns the settings of the plugin host, as in a gateway.
-pub(super) fn setup(loaded: &Loaded<Config>, paths: &Paths) -> Setup {
+pub(super) fn setup(loaded: &LoadedConfig<Config>, paths: &Paths) -> PluginSetup {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let reserved = Reserved {
+    let reserved = ReservedNames {
         tools: homard_agent::policy::known().map(str::to_owned).collect(),
         commands: names(&homard_agent::command::NAMES),
         methods: homard_gateway::method_names().into_iter().map(str::to_owned).collect(),
         paths: names(&["/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),
     };
-    Setup {
+    PluginSetup {
         settings: loaded.config.plugins.settings(paths),
         state: paths.state.clone(),
         workspaces: loaded.config.plugin_roots(paths).workspaces,
         config: redact::redact(&loaded.source),
         env: paths::variables().collect(),
         reserved,
-        timing: Timing::default(),
+        timing: ProcessTiming::default(),
     }
 }
 
 /// A plugin host without a gateway: it gives plugins the config and nothing else.
-struct Lodge(Value);
+struct OfflineHost(Value);
 
 #[async_trait]
-impl Host for Lodge {
-    async fn answer(&self, _plugin: &str, ask: Ask, _params: Value) -> Result<Value, String> {
+impl Host for OfflineHost {
+    async fn handle(&self, _plugin: &str, ask: HostMethod, _params: Value) -> Result<Value, String> {
         match ask {
-            Ask::ConfigGet => Ok(self.0.clone()),
-            Ask::ConfigWrite
-            | Ask::SystemEvent
-            | Ask::GatewayRequest
-            | Ask::AgentRun
-            | Ask::LlmComplete
-            | Ask::MemorySearch
-            | Ask::MemoryGet => Err(format!("{} is not available without a gateway", ask.name())),
+            HostMethod::ConfigGet => Ok(self.0.clone()),
+            HostMethod::ConfigWrite
+            | HostMethod::SystemEvent
+            | HostMethod::GatewayRequest
+            | HostMethod::AgentRun
+            | HostMethod::LlmComplete
+            | HostMethod::MemorySearch
+            | HostMethod::MemoryGet => Err(format!("{} is not available without a gateway", ask.name())),
         }
     }
 }
 
-pub(super) fn host(setup: &Setup) -> Arc<dyn Host> {
-    Arc::new(Lodge(setup.config.clone()))
+pub(super) fn host(setup: &PluginSetup) -> Arc<dyn Host> {
+    Arc::new(OfflineHost(setup.config.clone()))
 }
 
 /// Changes the config file.
-fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<Change> {
-    change(paths, By::Person, |text| Ok(edit(text)?)).map_err(|refusal| {
-        match matches!(refusal, Refusal::Write(_)) {
+fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
+    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|refusal| {
+        match matches!(refusal, ConfigChangeError::Write(_)) {
             // Keeps the system's error as the source.
             true => refusal.into(),
-            false => Failure::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
+            false => CliError::new("config", format!("config file {}: {refusal}", paths.config.display())).into(),
         }
     })
 }

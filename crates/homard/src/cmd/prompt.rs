@@ -5,25 +5,24 @@ use std::io::{self, IsTerminal, Read, Write};
 use anyhow::{Context, Result};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::failure::Failure;
+use crate::cli_error::CliError;
 
 /// Maximum length of the input.
-const MAX: u64 = 64 * 1024;
+const MAX_INPUT: u64 = 64 * 1024;
 
 /// Reads a secret.
 pub(super) fn secret(what: &str) -> Result<String> {
     let mut stdin = io::stdin().lock();
     if !stdin.is_terminal() {
         let mut text = String::new();
-        stdin.take(MAX).read_to_string(&mut text).context("cannot read the key from stdin")?;
+        stdin.take(MAX_INPUT).read_to_string(&mut text).context("cannot read the key from stdin")?;
         return Ok(text);
     }
     let mut stderr = io::stderr().lock();
     // First, because it discards earlier input: an answer to the prompt must not be among that.
-    let silent =
-        Silent::begin().context("the terminal does not stop showing what is typed; pipe the key in instead")?;
+    let silent = EchoGuard::new().context("cannot disable the echo of the terminal; pipe the key in instead")?;
     write!(stderr, "{what} (not shown): ").and_then(|()| stderr.flush())?;
-    let typed = typed(&mut stdin);
+    let typed = read_line(&mut stdin);
     drop(silent);
     writeln!(stderr)?;
     typed
@@ -35,17 +34,17 @@ pub(super) fn confirm(question: &str) -> Result<Option<bool>> {
     if !stdin.is_terminal() || !stderr.is_terminal() {
         return Ok(None);
     }
-    let silent = Silent::begin().context("cannot read from the terminal")?;
+    let silent = EchoGuard::new().context("cannot read from the terminal")?;
     write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush())?;
-    let typed = typed(&mut stdin);
+    let typed = read_line(&mut stdin);
     drop(silent);
     let typed = typed?;
-    writeln!(stderr, "{}", crate::render::harmless(&typed))?;
+    writeln!(stderr, "{}", crate::render::strip_controls(&typed))?;
     Ok(Some(matches!(typed.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
 /// Reads a line key by key, because the terminal is not in line mode.
-fn typed(keys: &mut impl Read) -> Result<String> {
+fn read_line(keys: &mut impl Read) -> Result<String> {
     let mut line = Vec::new();
     let mut key = [0];
     loop {
@@ -54,20 +53,20 @@ fn typed(keys: &mut impl Read) -> Result<String> {
         }
         match key[0] {
             b'\n' | b'\r' | 0x04 => break,
-            0x03 => return Err(Failure { exit: 130, ..Failure::new("interrupted", "nothing was changed") }.into()),
+            0x03 => return Err(CliError { exit: 130, ..CliError::new("interrupted", "nothing was changed") }.into()),
             0x08 | 0x7f => drop(line.pop()),
             0x15 => line.clear(),
             byte => line.push(byte),
         }
     }
-    String::from_utf8(line).context("that is not UTF-8")
+    String::from_utf8(line).context("the input is not UTF-8")
 }
 
 /// Disables echo and line mode until dropped. Ctrl-C is read as a key, otherwise it would leave echo disabled.
-struct Silent(Termios);
+struct EchoGuard(Termios);
 
-impl Silent {
-    fn begin() -> rustix::io::Result<Self> {
+impl EchoGuard {
+    fn new() -> rustix::io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
@@ -76,7 +75,7 @@ impl Silent {
     }
 }
 
-impl Drop for Silent {
+impl Drop for EchoGuard {
     fn drop(&mut self) {
         // A failure cannot be reported and is ignored.
         tcsetattr(io::stdin(), OptionalActions::Flush, &self.0).ok();
@@ -89,8 +88,8 @@ mod tests {
 
     #[test]
     fn a_line_can_be_corrected_and_given_up() {
-        assert_eq!(typed(&mut &b"sk-x\x7f1\nrest"[..]).unwrap(), "sk-1");
-        assert_eq!(typed(&mut &b"wrong\x15sk-2\x04"[..]).unwrap(), "sk-2");
-        assert_eq!(typed(&mut &b"sk-3\x03"[..]).unwrap_err().to_string(), "nothing was changed");
+        assert_eq!(read_line(&mut &b"sk-x\x7f1\nrest"[..]).unwrap(), "sk-1");
+        assert_eq!(read_line(&mut &b"wrong\x15sk-2\x04"[..]).unwrap(), "sk-2");
+        assert_eq!(read_line(&mut &b"sk-3\x03"[..]).unwrap_err().to_string(), "nothing was changed");
     }
 }

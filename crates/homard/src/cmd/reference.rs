@@ -8,7 +8,7 @@ use super::{Cli, examples};
 
 /// Returns every command with its flags and examples, as Markdown.
 fn reference() -> String {
-    let mut command = examples::spread(Cli::command());
+    let mut command = examples::inherit_examples(Cli::command());
     command.build();
     let mut text = String::new();
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
@@ -21,6 +21,10 @@ fn section(command: &Command, path: &str, text: &mut String) {
     let depth = "#".repeat(path.split(' ').count().min(4));
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     writeln!(text, "{depth} {path}\n\n{about}.\n").unwrap();
+    let aliases: Vec<String> = command.get_visible_aliases().map(|alias| format!("`{alias}`")).collect();
+    if !aliases.is_empty() {
+        writeln!(text, "Also: {}.\n", aliases.join(", ")).unwrap();
+    }
     let subs: Vec<&Command> = command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
     let is_own = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
     let args: Vec<&Arg> = command.get_arguments().filter(is_own).collect();
@@ -29,7 +33,7 @@ fn section(command: &Command, path: &str, text: &mut String) {
         text.push_str("| Argument | Meaning |\n|---|---|\n");
         for arg in args {
             let help = arg.get_help().map(|help| help.to_string().replace('|', "\\|")).unwrap_or_default();
-            writeln!(text, "| `{}` | {help} |", shape(arg).replace('|', "\\|")).unwrap();
+            writeln!(text, "| `{}` | {help} |", syntax(arg).replace('|', "\\|")).unwrap();
         }
         text.push('\n');
     }
@@ -44,7 +48,7 @@ fn section(command: &Command, path: &str, text: &mut String) {
 }
 
 /// Returns the syntax of an argument.
-fn shape(arg: &Arg) -> String {
+fn syntax(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let value: Vec<String> = names.iter().map(ToString::to_string).collect();
     let value = if arg.get_action().takes_values() { value.join(" ") } else { String::new() };
@@ -57,12 +61,12 @@ fn shape(arg: &Arg) -> String {
 
 /// Asserts that a file has the expected content. With `UPDATE_DOCS` set, it writes the file first.
 #[cfg(test)]
-pub(super) fn keep_up_to_date(file: &str, wanted: &str, again: &str) {
+pub(super) fn assert_up_to_date(file: &str, wanted: &str, again: &str) {
     if crate::paths::env("UPDATE_DOCS").is_some() {
         std::fs::write(file, wanted).unwrap();
     }
     let written = std::fs::read_to_string(file).unwrap_or_default();
-    assert!(written == wanted, "{file} is not what it would be now; write it anew with: {again}");
+    assert!(written == wanted, "{file} is out of date; regenerate it with: {again}");
 }
 
 #[test]
@@ -70,7 +74,51 @@ fn the_reference_of_commands_is_up_to_date() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
     let written = std::fs::read_to_string(file).unwrap();
     let again = "UPDATE_DOCS=1 cargo test -p homard the_reference_of_commands_is_up_to_date";
-    let mark = format!("<!-- From here on this is generated; write it anew with: {again} -->\n\n");
+    let mark = format!("<!-- Generated from here on; regenerate with: {again} -->\n\n");
     let (by_hand, _) = written.split_once(&mark).expect("docs/cli.md has lost its mark");
-    keep_up_to_date(file, &format!("{by_hand}{mark}{}", reference()), again);
+    assert_up_to_date(file, &format!("{by_hand}{mark}{}", reference()), again);
+}
+
+/// Calls `check` with every command and its path.
+#[cfg(test)]
+fn visit(command: &Command, path: &str, check: &mut impl FnMut(&Command, &str)) {
+    check(command, path);
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        visit(sub, &format!("{path} {}", sub.get_name()), check);
+    }
+}
+
+#[test]
+fn a_flag_is_the_same_everywhere() {
+    let mut root = Cli::command();
+    root.build();
+    visit(&root, "homard", &mut |command, path| {
+        let arg = |name: &str| command.get_arguments().find(|arg| arg.get_long() == Some(name));
+        let value = |arg: &Arg| arg.get_value_names().unwrap_or_default().first().map(ToString::to_string);
+        if let Some(limit) = arg("limit") {
+            assert_eq!((limit.get_short(), value(limit)), (Some('n'), Some("N".to_owned())), "{path}");
+        }
+        if let Some(follow) = arg("follow") {
+            assert_eq!(follow.get_short(), Some('f'), "{path}");
+        }
+        for duration in [arg("timeout"), arg("reconnect")].into_iter().flatten() {
+            assert_eq!(value(duration), Some("DURATION".to_owned()), "{path}");
+        }
+        let is_leaf = command.get_subcommands().all(|sub| sub.get_name() == "help");
+        let has_none = ["homard gateway run", "homard completions"].contains(&path);
+        assert!(!is_leaf || has_none || arg("json").is_some(), "{path} has no --json");
+    });
+}
+
+#[test]
+fn commands_that_remove_are_called_remove_and_rm() {
+    let mut root = Cli::command();
+    root.build();
+    visit(&root, "homard", &mut |command, path| {
+        let mut names: Vec<&str> = command.get_visible_aliases().collect();
+        names.push(command.get_name());
+        if ["remove", "rm", "revoke", "unset"].iter().any(|name| names.contains(name)) {
+            assert!(names.contains(&"remove") && names.contains(&"rm"), "{path}");
+        }
+    });
 }

@@ -2,14 +2,21 @@
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_agent::{Ambient, hub, wire::life};
+use homard_agent::{Ambient, hub, wire::run_trace};
 use homard_journal::Journal;
 use homard_proto::RunId;
 use homard_store::{Rec, RunState, Store};
 use serde_json::{Value, json};
 
-use super::{ask::Setup, trace};
-use crate::{failure::Failure, render};
+use super::{
+    ids::{self, Candidate},
+    query::CommandContext,
+    trace,
+};
+use crate::{
+    cli_error::CliError,
+    render::{self, Table},
+};
 
 /// The flags of `homard runs`.
 #[derive(Debug, clap::Args)]
@@ -20,8 +27,8 @@ use crate::{failure::Failure, render};
   homard runs release RUN_ID
   homard runs drop --all
 
-A run that was active at three crashes within five minutes is held: it may be their cause. Everything else is served. A held
-run that nobody releases ends after a day.")]
+A run that was active at three crashes within five minutes is held, because it may have caused them. All other runs are
+processed. A held run that is not released ends after one day.")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -35,24 +42,24 @@ enum Command {
     /// List runs, newest first
     List {
         /// Maximum number of runs
-        #[arg(short = 'n', long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
         limit: u16,
     },
     /// List held runs
     Held,
-    /// Continue held runs
+    /// Resume held runs
     Release(Which),
-    /// End held runs without an answer
+    /// End held runs without a reply
     Drop(Which),
 }
 
 /// Which held runs are meant.
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// Run ids
+    /// Run ids or unique prefixes of them
     #[arg(value_name = "RUN", required_unless_present = "all", conflicts_with = "all")]
     runs: Vec<String>,
-    /// All held runs
+    /// Select all held runs
     #[arg(long)]
     all: bool,
 }
@@ -66,7 +73,7 @@ enum Decision {
 
 /// Runs the command.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
+    let setup = CommandContext::load()?;
     match &args.command {
         None => trace::list(&setup, 20, args.json).await,
         Some(Command::List { limit }) => trace::list(&setup, *limit, args.json).await,
@@ -77,13 +84,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 }
 
 /// Returns the held runs: from the gateway, or from the state directory if none is running.
-async fn held(setup: &Setup) -> Result<Value> {
-    if let Some(held) = setup.ask("runs.held").await? {
+async fn held(setup: &CommandContext) -> Result<Value> {
+    if let Some(held) = setup.query("runs.held").await? {
         return Ok(held);
     }
-    let found = setup.look(async |journal| Ok(journal.recover().await?)).await?.unwrap_or_default();
+    let found = setup.read_state(async |journal| Ok(journal.recover().await?)).await?.unwrap_or_default();
     let held = found.iter().filter_map(hub::HeldRun::of);
-    Ok(json!({"runs": held.map(|held| life::held_run(&held)).collect::<Vec<_>>()}))
+    Ok(json!({"runs": held.map(|held| run_trace::held_run(&held)).collect::<Vec<_>>()}))
 }
 
 fn show(held: &Value, is_json: bool) -> Result<()> {
@@ -97,26 +104,30 @@ fn show(held: &Value, is_json: bool) -> Result<()> {
     let now = Ambient::system().now_ms();
     let mut rows = vec![["RUN", "HELD", "STARTS", "SESSION", "MESSAGE"].map(str::to_owned).to_vec()];
     rows.extend(runs.iter().map(|run| {
-        let text = |name: &str| render::harmless(run[name].as_str().unwrap_or_default());
+        let text = |name: &str| render::strip_controls(run[name].as_str().unwrap_or_default());
         let message = text("message").split_whitespace().collect::<Vec<_>>().join(" ");
         let since = render::age(now, run["heldAt"].as_u64().unwrap_or_default());
         let starts = run["attempts"].as_u64().unwrap_or_default().to_string();
         vec![text("runId"), since, starts, text("sessionKey"), message]
     }));
-    render::print(&render::table(&rows))?;
+    render::print_table(&Table::list(rows))?;
     render::remark("continue one with: homard runs release RUN; end it with: homard runs drop RUN");
     Ok(())
 }
 
 /// Releases or drops runs: through the gateway, or in the state directory if none is running.
-async fn decide(setup: &Setup, which: &Which, decision: Decision, is_json: bool) -> Result<()> {
+async fn decide(setup: &CommandContext, which: &Which, decision: Decision, is_json: bool) -> Result<()> {
+    let held = held(setup).await?;
+    let ids: Vec<_> = held["runs"].as_array().into_iter().flatten().filter_map(|run| run["runId"].as_str()).collect();
     let runs: Vec<RunId> = if which.all {
-        let held = held(setup).await?;
-        let ids = held["runs"].as_array().into_iter().flatten().filter_map(|run| run["runId"].as_str());
-        ids.filter_map(|id| RunId::parse(id).ok()).collect()
+        ids.into_iter().filter_map(|id| RunId::parse(id).ok()).collect()
     } else {
-        let parse = |id: &String| RunId::parse(id).map_err(|error| Failure::usage(format!("{id}: {error}")));
-        which.runs.iter().map(parse).collect::<Result<_, _>>()?
+        let all: Vec<_> = ids.into_iter().map(|id| Candidate { id, name: None }).collect();
+        let parse = |typed: &String| {
+            let id = ids::resolve("run", typed, &all)?.unwrap_or(typed);
+            RunId::parse(id).map_err(|error| CliError::usage(format!("{id}: {error}")))
+        };
+        which.runs.iter().map(parse).collect::<Result<_, CliError>>()?
     };
     let mut decided = Vec::new();
     for run in &runs {
@@ -124,22 +135,23 @@ async fn decide(setup: &Setup, which: &Which, decision: Decision, is_json: bool)
             Decision::Release => "runs.release",
             Decision::Drop => "runs.drop",
         };
-        decided.push(match setup.order(method, json!({"runId": run})).await? {
-            Some(answer) => answer,
-            None => in_place(setup, run, decision).await?,
+        decided.push(match setup.mutate(method, json!({"runId": run})).await? {
+            Some(answer) => (answer, true),
+            None => (decide_offline(setup, run, decision).await?, false),
         });
     }
     if is_json {
-        return Ok(render::print_json(&json!({"runs": decided}))?);
+        let answers: Vec<_> = decided.into_iter().map(|(answer, _)| answer).collect();
+        return Ok(render::print_json(&json!({"runs": answers}))?);
     }
     if decided.is_empty() {
         return Ok(render::print("no run is held")?);
     }
-    for answer in &decided {
+    for (answer, is_live) in &decided {
         let id = answer["runId"].as_str().unwrap_or_default();
-        let text = match (decision, answer["next"].as_str()) {
-            (Decision::Release, Some(next)) => format!("run {id} is released and {next}"),
-            (Decision::Release, None) => {
+        let text = match (decision, is_live) {
+            (Decision::Release, false) => format!("run {id} is released and starts when the gateway starts"),
+            (Decision::Release, true) => {
                 format!("run {id} is queued again; follow it with: homard trace {id} --follow")
             }
             (Decision::Drop, _) => format!("run {id} is dropped"),
@@ -150,22 +162,21 @@ async fn decide(setup: &Setup, which: &Which, decision: Decision, is_json: bool)
 }
 
 /// Decides about a run in the state directory.
-async fn in_place(setup: &Setup, run: &RunId, decision: Decision) -> Result<Value> {
+async fn decide_offline(setup: &CommandContext, run: &RunId, decision: Decision) -> Result<Value> {
     let (run, ambient) = (run.clone(), Ambient::system());
-    let decided = setup.look(async move |journal: &Journal| {
+    let decided = setup.read_state(async move |journal: &Journal| {
         let found = journal.recover().await?.into_iter().find(|found| found.row.run == run);
         let held = found.filter(|found| found.row.state == RunState::Held);
         let held = held.ok_or_else(|| hub::HeldError::NotHeld(run.clone()))?;
         let (records, answer) = match decision {
             Decision::Release => {
-                let next = "starts when the gateway starts";
                 let record = Rec::Release { run: run.clone(), at: ambient.now_ms() };
-                (vec![record], json!({"runId": run, "status": "queued", "next": next}))
+                (vec![record], json!({"runId": run, "status": "queued"}))
             }
-            Decision::Drop => (hub::dropping(&ambient, &held), json!({"runId": run, "status": "dropped"})),
+            Decision::Drop => (hub::drop_records(&ambient, &held), json!({"runId": run, "status": "dropped"})),
         };
         journal.commit(&journal.fence(), records).await?;
         Ok(answer)
     });
-    decided.await?.ok_or_else(|| Failure::new("not_found", "there is no state directory, so no run is held").into())
+    decided.await?.ok_or_else(|| CliError::not_found("there is no state directory, so no run is held").into())
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_tools::sandbox::{Mode, Tier, explain};
+use homard_tools::sandbox::{AccessMode, Tier, explain};
 use serde_json::json;
 
 use crate::{
-    assemble::{office::workspace, tools},
-    failure::Failure,
+    assemble::{factory::workspace, tools},
+    cli_error::CliError,
     paths::Paths,
     render,
 };
@@ -17,8 +17,8 @@ use crate::{
 /// What `homard sandbox` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard sandbox explain                what commands of the default agent may do
-  homard sandbox explain --agent ops    … of another one")]
+  homard sandbox explain                what commands of the default agent can do
+  homard sandbox explain --agent ops    what commands of the agent ops can do")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -31,7 +31,7 @@ pub(super) struct Args {
 enum Command {
     /// Explain what commands of an agent can do and how they are confined
     Explain {
-        /// Agent [default: the default agent]
+        /// Agent whose commands to explain [default: the default agent]
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
     },
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
     let config = &chosen.loaded.config;
-    let no_such = || Failure::usage(format!("there is no agent \"{}\"", agent.as_deref().unwrap_or_default()));
+    let no_such = || CliError::usage(format!("there is no agent \"{}\"", agent.as_deref().unwrap_or_default()));
     let member = config.agents.member(agent.as_deref()).ok_or_else(no_such)?;
     let (workspace, policy, tier) = (workspace(config, &paths, &member), tools::policy(config, &paths), tools::tier());
     let said = if workspace.exists() {
@@ -56,13 +56,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
         lines.into_iter().map(|line| line.replace(&real, &name(&workspace))).collect()
     };
     if !args.json {
-        return Ok(render::print(&render::harmless(&said.join("\n")))?);
+        return Ok(render::print(&render::strip_controls(&said.join("\n")))?);
     }
     let mode = match policy.mode {
-        Mode::ReadOnly => "read-only",
-        Mode::Workspace => "workspace",
-        Mode::Guarded => "guarded",
-        Mode::Full => "full",
+        AccessMode::ReadOnly => "read-only",
+        AccessMode::Workspace => "workspace",
+        AccessMode::Guarded => "guarded",
+        AccessMode::Full => "full",
     };
     let (letter, why) = match &tier {
         Tier::A { .. } => ("A", None),

@@ -2,23 +2,25 @@
 
 mod compactions;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::Subcommand;
 use homard_agent::{Ambient, row::session_row};
-use homard_proto::Generation;
+use homard_proto::{AgentId, Generation, session::Record};
 use serde_json::{Value, json};
 
-use super::ask::Setup;
-use crate::render;
+use super::{flags::Limit, models, query::CommandContext};
+use crate::render::{self, Table};
 
 /// What `homard sessions` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard sessions                           list sessions
-  homard sessions list --json               the same, for programs
-  homard sessions compact garden            make that conversation short
-  homard sessions compactions garden        see how often that happened
-  homard sessions compactions garden undo   let everything count again")]
+  homard sessions list --json               list sessions as JSON
+  homard sessions compact garden            compact a session
+  homard sessions compactions garden        list its compactions
+  homard sessions compactions garden undo   undo the latest compaction")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -30,7 +32,10 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List sessions, newest first (the default)
-    List,
+    List {
+        #[command(flatten)]
+        limit: Limit,
+    },
     /// Compact a session: replace its older messages by a summary
     Compact(compactions::Compact),
     /// List the compactions of a session, or undo one
@@ -39,37 +44,78 @@ enum Command {
 
 pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
-        None | Some(Command::List) => list(args.json).await,
+        None => list(Limit::default(), args.json).await,
+        Some(Command::List { limit }) => list(*limit, args.json).await,
         Some(Command::Compact(compact)) => compactions::compact(compact, args.json).await,
         Some(Command::Compactions(listed)) => compactions::run(listed, args.json).await,
     }
 }
 
 /// Lists the sessions, newest first: the gateway's, or those in the state directory.
-async fn list(is_json: bool) -> Result<()> {
-    let setup = Setup::find()?;
+async fn list(limit: Limit, is_json: bool) -> Result<()> {
+    let setup = CommandContext::load()?;
     let now = Ambient::system().now_ms();
-    let listed = match setup.ask("sessions.list").await? {
+    let params = limit.get().map_or_else(|| json!({}), |limit| json!({"limit": limit}));
+    let listed = match setup.query_with("sessions.list", params).await? {
         Some(listed) => listed,
-        None => {
-            let sessions = setup.sessions().await?;
-            let rows: Vec<_> =
-                sessions.iter().map(|(key, record)| session_row(key, record, Generation::Four)).collect();
-            json!({"ts": now, "path": setup.paths.state, "count": rows.len(), "sessions": rows})
-        }
+        None => list_offline(&setup, limit, now).await?,
     };
     if is_json {
         return Ok(render::print_json(&listed)?);
     }
     let rows = listed.get("sessions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if rows.is_empty() {
-        return Ok(render::print("no sessions yet; begin one with: homard agent -m \"What files are here?\"")?);
+        return Ok(render::print("no sessions yet; start one with: homard agent -m \"What files are here?\"")?);
     }
-    Ok(render::print(&table(rows, now))?)
+    Ok(render::print_table(&table(rows, now))?)
+}
+
+/// Lists the sessions in the state directory, in the gateway's format.
+async fn list_offline(setup: &CommandContext, limit: Limit, now: u64) -> Result<Value> {
+    let mut sessions = setup.sessions().await?;
+    let is_archived = |record: &Record| record.extra.get("archived") == Some(&Value::Bool(true));
+    sessions.retain(|(key, record)| !["global", "unknown"].contains(&key.kind()) && !is_archived(record));
+    let shown = limit.get().map_or(sessions.len(), |limit| sessions.len().min(limit.into()));
+    let rows: Vec<_> = sessions[..shown]
+        .iter()
+        .map(|(key, record)| {
+            let mut row = session_row(key, record, Generation::Four);
+            row["hasActiveRun"] = false.into();
+            row["activeRunIds"] = json!([]);
+            row["snapshotAt"] = now.into();
+            row
+        })
+        .collect();
+    let has_more = shown < sessions.len();
+    Ok(json!({
+        "ts": now, "path": sessions_path(setup, &default_agent(setup)), "count": shown, "defaults": defaults(setup),
+        "totalCount": sessions.len(), "limitApplied": limit.get(), "hasMore": has_more,
+        "nextOffset": has_more.then_some(shown), "sessions": rows,
+    }))
+}
+
+/// Returns the default agent of the config.
+pub(super) fn default_agent(setup: &CommandContext) -> AgentId {
+    setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id)
+}
+
+/// Path where OpenClaw keeps an agent's sessions.
+pub(super) fn sessions_path(setup: &CommandContext, agent: &AgentId) -> PathBuf {
+    setup.paths.state.join("agents").join(agent.as_str()).join("sessions/sessions.json")
+}
+
+/// Returns the model of a session that has no override. Its context window is known to a gateway only.
+pub(super) fn defaults(setup: &CommandContext) -> Value {
+    let status = models::model_status(&setup.loaded, &setup.paths, None).ok();
+    let model = status.as_ref().and_then(|status| status.primary.split_once('/'));
+    json!({
+        "modelProvider": model.map(|(provider, _)| provider), "model": model.map(|(_, model)| model),
+        "contextTokens": null,
+    })
 }
 
 /// Formats sessions as a table.
-pub(super) fn table(rows: &[Value], now: u64) -> String {
+pub(super) fn table(rows: &[Value], now: u64) -> Table {
     let titles = ["SESSION", "UPDATED", "MODEL", "TOKENS"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
         let word = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
@@ -84,10 +130,9 @@ pub(super) fn table(rows: &[Value], now: u64) -> String {
             (None, _) => "-".to_owned(),
         };
         let updated = number("updatedAt").map_or_else(|| "-".to_owned(), |then| render::age(now, then));
-        [word("key").to_owned(), updated, model, tokens].map(|cell| render::harmless(&cell)).to_vec()
+        [word("key").to_owned(), updated, model, tokens].map(|cell| render::strip_controls(&cell)).to_vec()
     };
-    let lines: Vec<_> = std::iter::once(titles).chain(rows.iter().map(line)).collect();
-    render::table(&lines)
+    Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }
 
 #[cfg(test)]
@@ -102,7 +147,7 @@ mod tests {
             json!({"key": "agent:main:x\u{1b}[2J"}),
         ];
         assert_eq!(
-            table(&rows, 61_000),
+            table(&rows, 61_000).to_string(),
             "SESSION          UPDATED  MODEL        TOKENS\n\
              agent:main:main  1m ago   homard/demo  12 of 32000\n\
              agent:main:x[2J  -        -            -"

@@ -2,32 +2,33 @@
 //! gateway.
 
 mod check;
-mod words;
+mod format;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_config::Loaded;
-use homard_skills::{Book, Judged, Source, report};
+use homard_config::LoadedConfig;
+use homard_skills::{JudgedSkill, SkillSet, SkillSource, report};
 use serde_json::Value;
 
+use super::ids::{self, Candidate};
 use crate::{
-    assemble::{office::workspace, skills::Library},
+    assemble::{factory::workspace, skills::SkillLibrary},
+    cli_error::CliError,
     config::Config,
-    failure::Failure,
     paths::Paths,
-    render,
+    render::{self, Table},
 };
 
 /// Maximum characters of a description in a list.
-const SHOWN: usize = 60;
+const MAX_DESCRIPTION: usize = 60;
 
 /// What `homard skills` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard skills                     what there is
-  homard skills list --eligible     what is ready
-  homard skills info weather        one of them, and what it lacks
-  homard skills check               what the others lack, and what is wrong with files")]
+  homard skills                     list skills
+  homard skills list --eligible     list skills that are ready
+  homard skills info weather        show one skill and its missing requirements
+  homard skills check               show missing requirements and invalid files")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -49,7 +50,7 @@ enum Command {
     },
     /// Show one skill, its location and its missing requirements
     Info {
-        /// Its name
+        /// Skill name or a unique prefix of it
         name: String,
     },
     /// Show which skills are ready, what the others need, and invalid files
@@ -59,7 +60,7 @@ enum Command {
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
-    let shown = Shown::find(&chosen.loaded, &paths, args.agent.as_deref())?;
+    let shown = SkillList::find(&chosen.loaded, &paths, args.agent.as_deref())?;
     match &args.command {
         None => shown.list(false, args.json),
         Some(Command::List { eligible }) => shown.list(*eligible, args.json),
@@ -69,24 +70,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// The skills of an agent: with their eligibility, and as JSON, in the same order.
-struct Shown {
+struct SkillList {
     agent: String,
-    book: Book,
+    book: SkillSet,
     report: Value,
 }
 
-impl Shown {
-    fn find(loaded: &Loaded<Config>, paths: &Paths, agent: Option<&str>) -> Result<Self> {
-        let no_such = || Failure::usage(format!("there is no agent \"{}\" in the config", agent.unwrap_or_default()));
+impl SkillList {
+    fn find(loaded: &LoadedConfig<Config>, paths: &Paths, agent: Option<&str>) -> Result<Self> {
+        let no_such = || CliError::usage(format!("there is no agent \"{}\" in the config", agent.unwrap_or_default()));
         let agent = loaded.config.agents.member(agent).ok_or_else(no_such)?;
         let workspace = workspace(&loaded.config, paths, &agent);
-        let library = Library::of(loaded, paths, &agent, &workspace);
-        let book = library.book();
+        let library = SkillLibrary::of(loaded, paths, &agent, &workspace);
+        let book = library.discover();
         let report = report(&book, &workspace, &library.roots.managed);
         Ok(Self { agent: agent.id.to_string(), book, report })
     }
 
-    fn each(&self) -> impl Iterator<Item = (&Judged, &Value)> {
+    fn each(&self) -> impl Iterator<Item = (&JudgedSkill, &Value)> {
         self.book.skills.iter().zip(self.report["skills"].as_array().into_iter().flatten())
     }
 
@@ -104,49 +105,52 @@ impl Shown {
             let folder = self.report["workspaceDir"].as_str().unwrap_or_default();
             let which = if only_eligible { "ready " } else { "" };
             return Ok(render::print(&format!(
-                "no {which}skills; put a folder with a SKILL.md into {folder}/skills, and look with: homard skills check"
+                "no {which}skills; put a directory with a SKILL.md into {folder}/skills, then run: homard skills check"
             ))?);
         }
-        Ok(render::print(&table(&self.book.skills))?)
+        Ok(render::print_table(&table(&self.book.skills))?)
     }
 
     fn info(&self, name: &str, wants_json: bool) -> Result<()> {
-        let is_meant = |judged: &Judged| judged.skill.name == name || judged.skill.key == name;
+        let all = self.book.skills.iter().map(|judged| &judged.skill);
+        let all: Vec<_> = all.map(|skill| Candidate { id: &skill.name, name: Some(&skill.key) }).collect();
+        let meant = ids::resolve("skill", name, &all)?;
+        let is_meant = |judged: &JudgedSkill| Some(judged.skill.name.as_str()) == meant;
         let Some((judged, state)) = self.each().find(|(judged, _)| is_meant(judged)) else {
-            let text = format!("there is no skill \"{name}\"; see them with: homard skills list");
-            return Err(Failure::usage(text).into());
+            let text = format!("there is no skill \"{name}\"; list skills with: homard skills list");
+            return Err(CliError::usage(text).into());
         };
         if wants_json {
             return Ok(render::print_json(state)?);
         }
-        Ok(render::print(&words::about(judged, state, &self.agent))?)
+        Ok(render::print_table(&format::describe(judged, state, &self.agent))?)
     }
 }
 
 /// Formats the skills as a table.
-fn table(skills: &[Judged]) -> String {
+fn table(skills: &[JudgedSkill]) -> Table {
     let titles = ["SKILL", "STATE", "FROM", "FOR"].map(str::to_owned).to_vec();
-    let line = |judged: &Judged| {
+    let line = |judged: &JudgedSkill| {
         let description = judged.skill.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let cells = [
             judged.skill.name.clone(),
-            words::state(judged),
+            format::state(judged),
             origin(judged.skill.source).to_owned(),
-            words::cut(&description, SHOWN),
+            format::truncate(&description, MAX_DESCRIPTION),
         ];
-        cells.map(|cell| render::harmless(&cell)).to_vec()
+        cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
-    render::table(&std::iter::once(titles).chain(skills.iter().map(line)).collect::<Vec<_>>())
+    Table::list(std::iter::once(titles).chain(skills.iter().map(line)).collect())
 }
 
-fn origin(source: Source) -> &'static str {
+fn origin(source: SkillSource) -> &'static str {
     match source {
-        Source::Extra => "extraDirs",
-        Source::Plugin => "plugin",
-        Source::Bundled => "bundled",
-        Source::Managed => "state directory",
-        Source::Personal => "~/.agents",
-        Source::Project => "workspace/.agents",
-        Source::Workspace => "workspace",
+        SkillSource::Extra => "extraDirs",
+        SkillSource::Plugin => "plugin",
+        SkillSource::Bundled => "bundled",
+        SkillSource::Managed => "state directory",
+        SkillSource::Personal => "~/.agents",
+        SkillSource::Project => "workspace/.agents",
+        SkillSource::Workspace => "workspace",
     }
 }

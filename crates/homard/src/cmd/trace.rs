@@ -1,41 +1,47 @@
 //! `homard trace`: shows a run's timeline.
 
-mod told;
+mod format;
 
-pub(super) use told::money;
+pub(super) use format::money;
 
 use std::time::Duration;
 
 use anyhow::Result;
-use homard_agent::{hub::Life, wire::life};
+use homard_agent::{Ambient, hub::RunTrace, wire::run_trace};
 use serde_json::{Value, json};
 
 use homard_store::Store;
 
-use super::ask::Setup;
-use crate::{failure::Failure, render};
+use super::{
+    ids::{self, Candidate},
+    query::CommandContext,
+};
+use crate::{cli_error::CliError, render};
 
 /// Polling interval for an active run.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Prefixes of ids are looked up among this many of the newest runs.
+const MAX_SEARCHED: u16 = 1000;
 
 /// What `homard trace` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard trace last                      the latest message
-  homard trace RUN_ID --json             a run, as JSON
+  homard trace last                      show the latest run
+  homard trace RUN_ID --json             show a run as JSON
   homard trace last --follow             update until the run has finished
-  homard trace list                      the newest runs
+  homard trace list                      list the newest runs
 
-ID is a run id, the id that a chat platform gave a message, or that of something that was sent there.")]
+ID is a run id, the message id of a chat platform, or a delivery id.")]
 pub(super) struct Args {
-    /// Run id, message id of a chat platform, `last`, or `list`
+    /// Run id or a unique prefix of it, message id of a chat platform, `last`, or `list`
     #[arg(default_value = "last")]
     id: String,
     /// Update until the run has finished
-    #[arg(long)]
+    #[arg(short, long)]
     follow: bool,
     /// Maximum number of runs that `list` shows
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
     /// Print JSON
     #[arg(long)]
@@ -44,69 +50,88 @@ pub(super) struct Args {
 
 /// Shows the timeline of a run: from the gateway, or from the state directory if none answers.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
+    let setup = CommandContext::load()?;
     if args.id == "list" {
         return list(&setup, args.limit, args.json).await;
     }
-    let mut shown = String::new();
+    let (mut id, mut shown) = (args.id.clone(), String::new());
     loop {
-        let (life, is_live) = find(&setup, &args.id).await?;
+        let (life, is_live) = match find(&setup, &id).await? {
+            Some(found) => found,
+            None => {
+                id = find_by_prefix(&setup, &id).await?.ok_or_else(|| not_found(&id))?;
+                find(&setup, &id).await?.ok_or_else(|| not_found(&id))?
+            }
+        };
         let is_over = !matches!(life["run"]["status"].as_str(), Some("accepted" | "running" | "absorbed" | "held"));
         if !args.follow || is_over || !is_live {
             return match args.json {
                 true => Ok(render::print_json(&life)?),
-                false => Ok(render::print(&told::whole(&life, render::is_terminal()))?),
+                false => Ok(render::print(&format::timeline(&life, render::is_terminal()))?),
             };
         }
-        let line = told::now(&life);
+        let line = format::current_step(&life);
         if line != shown && !args.json {
             render::remark(&line);
             shown = line;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Returns the timeline of a run, and whether it came from a gateway.
-async fn find(setup: &Setup, id: &str) -> Result<(Value, bool)> {
-    if let Some(life) = setup.ask_with("runs.trace", json!({"id": id})).await? {
-        return Ok((life, true));
+/// Returns the timeline of a run, and whether it came from a gateway; `None` if the run is unknown.
+async fn find(setup: &CommandContext, id: &str) -> Result<Option<(Value, bool)>> {
+    match setup.query_with("runs.trace", json!({"id": id})).await {
+        Ok(Some(life)) => return Ok(Some((life, true))),
+        Ok(None) => {}
+        Err(error) => match error.downcast_ref::<CliError>() {
+            // The id is the only parameter that can be wrong.
+            Some(refused) if refused.kind == "INVALID_REQUEST" || refused.kind == "usage" => return Ok(None),
+            Some(_) | None => return Err(error),
+        },
     }
     let name = id.to_owned();
-    let found = setup.look(async move |journal| Ok(Life::read(journal, &name).await?)).await?.flatten();
-    let nobody = || {
-        let what = if id == "last" {
-            "no run is remembered yet".to_owned()
-        } else {
-            format!("no run of this name is remembered: {id}")
-        };
-        Failure::new("not_found", format!("{what}\nhomard trace list tells those that are"))
-    };
-    let found = found.ok_or_else(nobody)?;
-    let mut told = life::life(&found);
-    told["run"] = life::run_row_at_rest(&found.row);
-    Ok((told, false))
+    let found = setup.read_state(async move |journal| Ok(RunTrace::read(journal, &name).await?)).await?.flatten();
+    let Some(found) = found else { return Ok(None) };
+    let mut life = run_trace::run_trace(&found);
+    life["run"] = run_trace::offline_run_row(&found.row);
+    Ok(Some((life, false)))
+}
+
+/// Returns the id of the run with this prefix, among the newest runs.
+async fn find_by_prefix(setup: &CommandContext, typed: &str) -> Result<Option<String>> {
+    let listed = newest(setup, MAX_SEARCHED).await?;
+    let ids = listed["runs"].as_array().into_iter().flatten().filter_map(|run| run["runId"].as_str());
+    let all: Vec<_> = ids.map(|id| Candidate { id, name: None }).collect();
+    Ok(ids::resolve("run", typed, &all)?.map(str::to_owned))
+}
+
+fn not_found(id: &str) -> CliError {
+    let what = if id == "last" { "no runs yet".to_owned() } else { format!("no run found: {id}") };
+    CliError::not_found(format!("{what}\nlist runs with: homard trace list"))
+}
+
+/// Returns the newest runs, from the gateway or the state directory.
+async fn newest(setup: &CommandContext, limit: u16) -> Result<Value> {
+    let limit = usize::from(limit);
+    if let Some(listed) = setup.query_with("runs.list", json!({"limit": limit})).await? {
+        return Ok(listed);
+    }
+    let look = homard_store::RunQuery { limit, ..homard_store::RunQuery::default() };
+    let rows = setup.read_state(async move |journal| Ok(journal.runs(&look).await?)).await?.unwrap_or_default();
+    let now = Ambient::system().now_ms();
+    Ok(json!({"ts": now, "runs": rows.iter().map(run_trace::offline_run_row).collect::<Vec<_>>()}))
 }
 
 /// Lists runs, newest first.
-pub(super) async fn list(setup: &Setup, limit: u16, is_json: bool) -> Result<()> {
-    let limit = usize::from(limit);
-    let listed = match setup.ask_with("runs.list", json!({"limit": limit})).await? {
-        Some(listed) => listed,
-        None => {
-            let look = homard_store::Look { limit, ..homard_store::Look::default() };
-            let rows = setup.look(async move |journal| Ok(journal.runs(&look).await?)).await?.unwrap_or_default();
-            json!({"runs": rows.iter().map(life::run_row_at_rest).collect::<Vec<_>>()})
-        }
-    };
+pub(super) async fn list(setup: &CommandContext, limit: u16, is_json: bool) -> Result<()> {
+    let listed = newest(setup, limit).await?;
     if is_json {
         return Ok(render::print_json(&listed)?);
     }
     let runs = listed["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
     if runs.is_empty() {
-        return Ok(render::print(
-            "no run is remembered yet; begin one with: homard agent -m \"What files are here?\"",
-        )?);
+        return Ok(render::print("no runs yet; start one with: homard agent -m \"What files are here?\"")?);
     }
-    Ok(render::print(&told::list(runs))?)
+    Ok(render::print(&format::list(runs))?)
 }

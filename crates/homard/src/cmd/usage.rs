@@ -1,21 +1,24 @@
 //! `homard usage`: shows token usage, cost and budgets.
 
 use anyhow::Result;
-use homard_agent::{Ambient, wire::life};
+use homard_agent::{Ambient, wire::run_trace};
 use homard_store::{
     Store,
-    spend::{Period, day_of},
+    usage::{UsageQuery, day_of},
 };
 use serde_json::{Value, json};
 
-use super::{ask::Setup, trace::money};
-use crate::{config::budgets::Limit, render};
+use super::{query::CommandContext, trace::money};
+use crate::{
+    config::budgets::Limit,
+    render::{self, Table},
+};
 
 /// What `homard usage` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard usage                  usage of the last 30 days, by day
-  homard usage --days 7 --json  the same of a week, for programs
+  homard usage --days 7 --json  usage of the last 7 days, as JSON
 
 To set a limit: homard config set budgets.day.cost 5")]
 pub(super) struct Args {
@@ -29,14 +32,15 @@ pub(super) struct Args {
 
 /// Shows the usage: from the gateway, or from the state directory if none answers.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = Setup::find()?;
-    let mut told = match setup.ask_with("usage.cost", json!({"days": args.days})).await? {
+    let setup = CommandContext::load()?;
+    let mut told = match setup.query_with("usage.cost", json!({"days": args.days})).await? {
         Some(told) => told,
         None => {
             let now = Ambient::system().now_ms();
-            let period = Period::Days((day_of(now) + 1).saturating_sub(args.days), day_of(now));
-            let spent = setup.look(async move |journal| Ok(journal.spent(&period).await?)).await?.unwrap_or_default();
-            life::costs(&spent, (args.days, now))
+            let period = UsageQuery::Days((day_of(now) + 1).saturating_sub(args.days), day_of(now));
+            let spent =
+                setup.read_state(async move |journal| Ok(journal.usage(&period).await?)).await?.unwrap_or_default();
+            run_trace::daily_costs(&spent, (args.days, now))
         }
     };
     let budgets = &setup.loaded.config.budgets;
@@ -50,23 +54,24 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if args.json {
         return Ok(render::print_json(&told)?);
     }
-    Ok(render::print(&whole(&told, &limits))?)
+    Ok(render::print(&format_usage(&told, &limits))?)
 }
 
-fn whole(told: &Value, limits: &[(&str, &Limit)]) -> String {
+fn format_usage(told: &Value, limits: &[(&str, &Limit)]) -> String {
     let days = told["daily"].as_array().map(Vec::as_slice).unwrap_or_default();
     let row = |name: &str, sum: &Value| {
         let count = |name: &str| sum[name].as_u64().unwrap_or_default().to_string();
         let cost = money(sum["totalCost"].as_f64().unwrap_or_default());
         vec![name.to_owned(), count("input"), count("cacheRead"), count("cacheWrite"), count("output"), cost]
     };
-    let mut rows = vec![["DAY (UTC)", "READ", "FROM CACHE", "TO CACHE", "WRITTEN", "COST"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["DAY (UTC)", "INPUT", "CACHE READ", "CACHE WRITE", "OUTPUT", "COST"].map(str::to_owned).to_vec()];
     rows.extend(days.iter().map(|day| row(day["date"].as_str().unwrap_or_default(), day)));
-    rows.push(row("in all", &told["totals"]));
-    let mut text = render::table(&rows);
+    rows.push(row("total", &told["totals"]));
+    let mut text = Table::list(rows).fit(render::width());
     for (name, limit) in limits {
-        let cost = limit.cost.map(|cost| format!("{cost} dollars"));
-        let tokens = limit.tokens.map(|tokens| format!("{tokens} tokens"));
+        let cost = limit.cost.map(|cost| format!("${cost}"));
+        let tokens = limit.tokens.map(|tokens| render::count(usize::try_from(tokens).unwrap_or(usize::MAX), "token"));
         let allowed: Vec<_> = cost.into_iter().chain(tokens).collect();
         if !allowed.is_empty() {
             text.push_str(&format!("\nbudgets.{name}: {}", allowed.join(", ")));

@@ -2,17 +2,26 @@
 
 use std::ffi::OsString;
 
+use clap::Command;
+
 /// The subcommand of a command that is typed without one.
-const DEFAULTS: [(&str, &str); 9] = [
-    ("approvals", "list"),
-    ("audit", "list"),
-    ("channels", "list"),
-    ("config", "get"),
-    ("cron", "list"),
-    ("mcp", "list"),
-    ("models", "status"),
-    ("pairing", "list"),
-    ("sandbox", "explain"),
+const DEFAULTS: [(&[&str], &str); 16] = [
+    (&["agents"], "list"),
+    (&["approvals"], "list"),
+    (&["audit"], "list"),
+    (&["channels"], "list"),
+    (&["config"], "get"),
+    (&["cron"], "list"),
+    (&["hooks"], "list"),
+    (&["mcp"], "list"),
+    (&["models"], "status"),
+    (&["models", "auth"], "list"),
+    (&["pairing"], "list"),
+    (&["plugins"], "list"),
+    (&["runs"], "list"),
+    (&["sandbox"], "explain"),
+    (&["sessions"], "list"),
+    (&["skills"], "list"),
 ];
 
 const SETUP: &str = "set up a model with: homard models auth add PROVIDER\n\
@@ -20,38 +29,92 @@ const SETUP: &str = "set up a model with: homard models auth add PROVIDER\n\
                      then start the gateway with: homard gateway";
 const CHAT: &str = "send a message with: homard agent -m TEXT";
 const SERVICE: &str = "homard gateway runs in the foreground; a service manager starts and stops it";
+const MODEL: &str = "choose the model with: homard config set agents.defaults.model MODEL\n\
+                     more about models: homard docs models";
+const AGENTS: &str = "agents are configured in agents.list; see: homard docs agents";
+const APPROVALS: &str = "list what waits for approval with: homard approvals list\n\
+                         more about approvals: homard docs approvals";
+const JOB: &str = "remove the job with: homard cron remove JOB\n\
+                   create it again with: homard cron add --name NAME --every 1h -m TEXT";
+const BINARY: &str =
+    "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 10] = [
+const HINTS: [(&[&str], &str); 46] = [
     (&["onboard"], SETUP),
     (&["setup"], SETUP),
     (&["configure"], SETUP),
     (&["chat"], CHAT),
     (&["tui"], CHAT),
+    (&["terminal"], CHAT),
+    (&["resume"], CHAT),
+    (&["daemon"], SERVICE),
     (&["gateway", "install"], SERVICE),
+    (&["gateway", "uninstall"], SERVICE),
     (&["gateway", "restart"], SERVICE),
     (&["gateway", "start"], SERVICE),
-    (&["gateway", "status"], "show the status with: homard status"),
     (&["gateway", "stop"], SERVICE),
+    (&["gateway", "status"], "show the status with: homard status"),
+    (&["gateway", "health"], "check the gateway with: homard health"),
+    (&["gateway", "probe"], "check the installation with: homard doctor"),
+    (&["gateway", "usage-cost"], "show the cost with: homard usage"),
+    (&["dashboard"], "the gateway can serve OpenClaw's control UI; see: homard docs clients"),
+    (&["models", "set"], MODEL),
+    (&["models", "fallbacks"], MODEL),
+    (&["models", "aliases"], MODEL),
+    (&["models", "set-image"], MODEL),
+    (&["models", "image-fallbacks"], MODEL),
+    (&["models", "scan"], "list all known models with: homard models list --all"),
+    (&["cron", "status"], "list jobs with: homard cron list"),
+    (&["cron", "edit"], JOB),
+    (&["cron", "enable"], JOB),
+    (&["cron", "disable"], JOB),
+    (&["automations"], "list jobs with: homard cron list"),
+    (&["agents", "add"], AGENTS),
+    (&["agents", "delete"], AGENTS),
+    (&["agents", "set-identity"], AGENTS),
+    (&["approvals", "get"], APPROVALS),
+    (&["approvals", "set"], APPROVALS),
+    (&["approvals", "allowlist"], APPROVALS),
+    (&["exec-approvals"], APPROVALS),
+    (&["exec-policy"], APPROVALS),
+    (&["channels", "login"], "add a channel with: homard channels add CHANNEL"),
+    (&["channels", "logout"], "remove a channel with: homard channels remove CHANNEL"),
+    (&["plugins", "update"], "install the new version with: homard plugins install PATH --force"),
+    (&["hooks", "update"], "install the new version with: homard hooks install PATH --force"),
+    (&["sandbox", "list"], "show the sandbox with: homard sandbox explain"),
+    (&["security"], "check the installation with: homard doctor\nverify the audit log with: homard audit verify"),
+    (&["migrate"], "import OpenClaw's state with: homard import openclaw"),
+    (&["update"], BINARY),
+    (&["uninstall"], BINARY),
 ];
 
-/// Inserts the default subcommand after a command that has none. Flags of that subcommand may follow.
-pub(super) fn with_default(mut words: Vec<OsString>) -> Vec<OsString> {
-    let default = words.get(1).and_then(|word| DEFAULTS.iter().find(|(command, _)| word == command));
+/// Inserts the default subcommand of a command that is typed without one; flags of that subcommand may follow. Returns
+/// `None` if there is nothing to insert.
+pub(super) fn with_default(words: &[OsString], root: &Command) -> Option<Vec<OsString>> {
+    let typed = words.get(1..)?;
+    let found = DEFAULTS.iter().filter(|(path, _)| starts_with(typed, path));
+    let (path, subcommand) = found.max_by_key(|(path, _)| path.len())?;
+    let rest = &typed[path.len()..];
     let is_flag = |word: &OsString| word.as_encoded_bytes().starts_with(b"-") && word != "-h" && word != "--help";
-    if let Some((_, subcommand)) = default
-        && words.get(2).is_none_or(is_flag)
-    {
-        words.insert(2, (*subcommand).into());
+    let noun = path.iter().try_fold(root, |command, name| command.find_subcommand(name))?;
+    let has_subcommand = rest.iter().any(|word| noun.find_subcommand(word).is_some());
+    if !rest.first().is_none_or(is_flag) || has_subcommand {
+        return None;
     }
-    words
+    let mut words = words.to_vec();
+    words.insert(1 + path.len(), (*subcommand).into());
+    Some(words)
+}
+
+fn starts_with(typed: &[OsString], path: &[&str]) -> bool {
+    path.len() <= typed.len() && path.iter().zip(typed).all(|(a, b)| b == a)
 }
 
 /// What to type instead of an unknown command.
 pub(super) fn hint(words: &[OsString]) -> Option<&'static str> {
     let typed = words.get(1..)?;
-    let is_typed = |command: &[&str]| command.len() <= typed.len() && command.iter().zip(typed).all(|(a, b)| b == a);
-    HINTS.iter().find(|(command, _)| is_typed(command)).map(|(_, hint)| *hint)
+    HINTS.iter().find(|(command, _)| starts_with(typed, command)).map(|(_, hint)| *hint)
 }
 
 #[cfg(test)]
@@ -69,27 +132,52 @@ mod tests {
     fn a_command_without_a_subcommand_has_a_default() {
         for (typed, expected) in [
             ("homard cron", "homard cron list"),
-            ("homard cron --json", "homard cron list --json"),
+            ("homard cron --all --json", "homard cron list --all --json"),
             ("homard models", "homard models status"),
+            ("homard models auth --json", "homard models auth list --json"),
+            ("homard runs -n 5", "homard runs list -n 5"),
+            ("homard cron --json list", "homard cron --json list"),
             ("homard cron rm ID", "homard cron rm ID"),
-            ("homard cron --help", "homard cron --help"),
             ("homard agent -m cron", "homard agent -m cron"),
-            ("homard", "homard"),
         ] {
-            assert_eq!(with_default(words(typed)), words(expected), "{typed}");
+            let (parsed, matches) = Cli::parse_words(words(typed));
+            assert_eq!(parsed, words(expected), "{typed}");
+            assert!(matches.is_ok(), "{typed}: {}", matches.unwrap_err());
+        }
+        for typed in ["homard cron --help", "homard cron --json rm", "homard"] {
+            let (parsed, matches) = Cli::parse_words(words(typed));
+            assert_eq!((parsed, matches.is_err()), (words(typed), true), "{typed}");
         }
     }
 
     #[test]
+    fn every_noun_with_a_list_lists_when_bare() {
+        fn walk(command: &Command, path: &[&str]) {
+            if !path.is_empty() && command.find_subcommand("list").is_some() {
+                assert!(DEFAULTS.iter().any(|(known, _)| *known == path), "{path:?}");
+            }
+            for sub in command.get_subcommands() {
+                walk(sub, &[path, &[sub.get_name()]].concat());
+            }
+        }
+        walk(&Cli::command(), &[]);
+    }
+
+    #[test]
     fn defaults_exist_and_commands_with_a_hint_do_not() {
-        for (command, subcommand) in DEFAULTS {
-            assert!(Cli::command().try_get_matches_from(["homard", command, subcommand]).is_ok(), "{command}");
+        for (path, subcommand) in DEFAULTS {
+            let typed = [&["homard"], path, &[subcommand]].concat();
+            assert!(Cli::command().try_get_matches_from(&typed).is_ok(), "{typed:?}");
         }
         for (command, hint) in HINTS {
             let typed: Vec<OsString> = ["homard"].iter().chain(command).map(OsString::from).collect();
             let error = Cli::command().try_get_matches_from(&typed).unwrap_err();
             assert_eq!(error.kind(), clap::error::ErrorKind::InvalidSubcommand, "{command:?}");
             assert_eq!(super::hint(&typed), Some(hint));
+            for typed in hint.lines().filter_map(|line| line.split_once(": homard ")) {
+                let typed = format!("homard {}", typed.1);
+                assert!(Cli::command().try_get_matches_from(typed.split(' ')).is_ok(), "{typed}");
+            }
         }
         assert_eq!(hint(&words("homard agents")), None);
     }

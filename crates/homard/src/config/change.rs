@@ -2,9 +2,9 @@
 
 use std::{fmt, path::PathBuf};
 
-use homard_audit::{Fact, What};
+use homard_audit::{AuditKind, AuditRecord};
 use homard_config::{
-    Loaded, Problem, diff,
+    ConfigProblem, LoadedConfig, diff,
     edit::{self, EditError},
     path::Path,
     redact,
@@ -16,13 +16,13 @@ use super::Config;
 use crate::{audit, paths::Paths};
 
 /// Maximum attempts of a user's change if others change the file at the same time.
-const TRIES: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 
 /// Who makes a change.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum By<'a> {
+pub(crate) enum ChangeAuthor<'a> {
     /// A user at the command line, who means the current file. Existing errors may remain.
-    Person,
+    User,
     /// A client, which names the hash of the file that it has read. Errors may remain only in parts that are already
     /// disabled, such as a channel whose variable is not set.
     Client(Option<&'a str>),
@@ -30,20 +30,20 @@ pub(crate) enum By<'a> {
 
 /// A change that was made.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub(crate) struct ConfigChange {
     /// The keys that changed.
     pub(crate) changed: Vec<String>,
     /// Path of the backup of the previous version.
     pub(crate) backup: Option<PathBuf>,
     /// The new config.
-    pub(crate) after: Loaded<Config>,
+    pub(crate) after: LoadedConfig<Config>,
     /// Warnings that are new.
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) warnings: Vec<ConfigProblem>,
 }
 
 /// Why nothing was changed.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum ConfigChangeError {
     /// The file is not the one that the client read, or the client does not name one.
     Stale,
     /// The file cannot be read.
@@ -55,12 +55,12 @@ pub(crate) enum Refusal {
     /// The redaction placeholder is used where there was no secret.
     Hidden(Vec<Path>),
     /// The errors that the file would have.
-    Invalid(Vec<Problem>),
+    Invalid(Vec<ConfigProblem>),
     /// It could not be written.
     Write(WriteError),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ConfigChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Clients match this text.
@@ -71,7 +71,7 @@ impl fmt::Display for Refusal {
             Self::Hidden(paths) => {
                 let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();
                 let sentinel = redact::REDACTED;
-                write!(f, "{sentinel} stands for a secret that is not shown, and {} has none", paths.join(", "))
+                write!(f, "{sentinel} is the placeholder of a redacted secret, but {} has no secret", paths.join(", "))
             }
             Self::Invalid(problems) => {
                 f.write_str("nothing was changed, because the config would not be valid:")?;
@@ -82,7 +82,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {
+impl std::error::Error for ConfigChangeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Write(WriteError::Disk { source, .. }) => Some(source),
@@ -97,7 +97,7 @@ impl std::error::Error for Refusal {
     }
 }
 
-impl From<EditError> for Refusal {
+impl From<EditError> for ConfigChangeError {
     fn from(error: EditError) -> Self {
         Self::Edit(error)
     }
@@ -106,79 +106,86 @@ impl From<EditError> for Refusal {
 /// Edits the file's text and writes the result if it is valid.
 pub(crate) fn change(
     paths: &Paths,
-    by: By<'_>,
-    edit: impl Fn(&str) -> Result<String, Refusal>,
-) -> Result<Change, Refusal> {
-    for _ in 0..TRIES {
-        match (once(&paths.config, by, &edit), by) {
-            (Ok(done), By::Person | By::Client(_)) => {
-                note(paths, by, &done);
+    by: ChangeAuthor<'_>,
+    edit: impl Fn(&str) -> Result<String, ConfigChangeError>,
+) -> Result<ConfigChange, ConfigChangeError> {
+    for _ in 0..MAX_ATTEMPTS {
+        match (try_change(&paths.config, by, &edit), by) {
+            (Ok(done), ChangeAuthor::User | ChangeAuthor::Client(_)) => {
+                record_change(paths, by, &done);
                 return Ok(done);
             }
-            (Err(Refusal::Write(WriteError::Conflict)), By::Person) => {}
-            (Err(Refusal::Write(WriteError::Conflict)), By::Client(_)) => return Err(Refusal::Stale),
-            (done, By::Person | By::Client(_)) => return done,
+            (Err(ConfigChangeError::Write(WriteError::Conflict)), ChangeAuthor::User) => {}
+            (Err(ConfigChangeError::Write(WriteError::Conflict)), ChangeAuthor::Client(_)) => {
+                return Err(ConfigChangeError::Stale);
+            }
+            (done, ChangeAuthor::User | ChangeAuthor::Client(_)) => return done,
         }
     }
-    Err(Refusal::Write(WriteError::Conflict))
+    Err(ConfigChangeError::Write(WriteError::Conflict))
 }
 
 /// Records in the audit log which keys changed, without their values.
-fn note(paths: &Paths, by: By<'_>, done: &Change) {
+fn record_change(paths: &Paths, by: ChangeAuthor<'_>, done: &ConfigChange) {
     let who = match by {
-        By::Person => "command line",
-        By::Client(_) => "client",
+        ChangeAuthor::User => "command line",
+        ChangeAuthor::Client(_) => "client",
     };
-    let fact = Fact::new(What::ConfigWritten).by(who).with("keys", &done.changed.join(" "));
+    let fact = AuditRecord::new(AuditKind::ConfigWritten).actor(who).with("keys", &done.changed.join(" "));
     audit::note(paths, fact.with("now", &done.after.hash));
 }
 
-fn once(file: &std::path::Path, by: By<'_>, edit: &dyn Fn(&str) -> Result<String, Refusal>) -> Result<Change, Refusal> {
+fn try_change(
+    file: &std::path::Path,
+    by: ChangeAuthor<'_>,
+    edit: &dyn Fn(&str) -> Result<String, ConfigChangeError>,
+) -> Result<ConfigChange, ConfigChangeError> {
     let before = Config::read_file(file);
     let text = match (&before.text, before.problems.first()) {
         (Some(text), _) => text.as_str(),
         (None, None) => "",
-        (None, Some(problem)) => return Err(Refusal::Unreadable(problem.to_string())),
+        (None, Some(problem)) => return Err(ConfigChangeError::Unreadable(problem.to_string())),
     };
-    if let By::Client(base) = by
+    if let ChangeAuthor::Client(base) = by
         && before.text.is_some()
         && !base.is_some_and(|base| base.trim().eq_ignore_ascii_case(&before.hash))
     {
-        return Err(Refusal::Stale);
+        return Err(ConfigChangeError::Stale);
     }
     let new = with_secrets(edit(text)?, text)?;
     let after = Config::read(file, &new);
-    let was_there =
-        |told: &[Problem], one: &Problem| told.iter().any(|old| (&old.path, &old.what) == (&one.path, &one.what));
-    let may_stay = |problem: &&Problem| matches!(by, By::Person) && was_there(&before.problems, problem);
+    let was_there = |told: &[ConfigProblem], one: &ConfigProblem| {
+        told.iter().any(|old| (&old.path, &old.message) == (&one.path, &one.message))
+    };
+    let may_stay = |problem: &&ConfigProblem| matches!(by, ChangeAuthor::User) && was_there(&before.problems, problem);
     let problems = after.problems.iter().filter(|problem| !may_stay(problem));
-    let known = before.wrong();
+    let known = before.all_problems();
     let faults = after.faults.iter().map(|fault| &fault.problem).filter(|fault| !was_there(&known, fault));
     let wrong: Vec<_> = problems.chain(faults).cloned().collect();
     if !wrong.is_empty() {
-        return Err(Refusal::Invalid(wrong));
+        return Err(ConfigChangeError::Invalid(wrong));
     }
-    let written = write(file, Some(&before.hash), &new, |_| Ok(())).map_err(Refusal::Write)?;
+    let written = write(file, Some(&before.hash), &new, |_| Ok(())).map_err(ConfigChangeError::Write)?;
     let changed = diff::changed(&before.source, &after.source).iter().map(ToString::to_string).collect();
     let warnings = after.warnings.iter().filter(|warning| !was_there(&before.warnings, warning)).cloned().collect();
-    Ok(Change { changed, backup: written.backup, after, warnings })
+    Ok(ConfigChange { changed, backup: written.backup, after, warnings })
 }
 
 /// Replaces redaction placeholders by the secrets of the old text.
-fn with_secrets(new: String, old: &str) -> Result<String, Refusal> {
+fn with_secrets(new: String, old: &str) -> Result<String, ConfigChangeError> {
     if !new.contains(redact::REDACTED) {
         return Ok(new);
     }
     let mut value = edit::value(&new)?;
-    redact::restore(&mut value, &edit::value(old)?).map_err(Refusal::Hidden)?;
+    redact::restore(&mut value, &edit::value(old)?).map_err(ConfigChangeError::Hidden)?;
     // Edits the old text, so that a secret keeps its spelling there.
     Ok(edit::replace(old, &value)?)
 }
 
 /// Returns a problem as JSON.
-pub(crate) fn issue(problem: &Problem) -> Value {
+pub(crate) fn issue(problem: &ConfigProblem) -> Value {
     let help = problem.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
-    let mut issue = json!({"path": problem.path, "message": format!("{}{help}", problem.what)});
+    let mut issue = json!({"path": problem.path, "message": format!("{}{help}", problem.message)});
     if let Some(place) = &problem.place {
         issue["line"] = place.line.into();
         issue["column"] = place.column.into();
@@ -196,7 +203,7 @@ mod tests {
     use super::*;
 
     /// Changes a file; returns the result and the text afterwards.
-    fn changed(text: &str, by: By<'_>, path: &str, value: &Value) -> (Result<Vec<String>, String>, String) {
+    fn changed(text: &str, by: ChangeAuthor<'_>, path: &str, value: &Value) -> (Result<Vec<String>, String>, String) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("homard.json");
         fs::write(&file, text).unwrap();
@@ -209,14 +216,14 @@ mod tests {
     #[test]
     fn a_person_may_leave_what_was_wrong_and_a_client_may_not() {
         let text = "{gateway: {prot: 1}}";
-        let (done, after) = changed(text, By::Person, "gateway.port", &json!(2));
+        let (done, after) = changed(text, ChangeAuthor::User, "gateway.port", &json!(2));
         assert_eq!((done, after.as_str()), (Ok(vec!["gateway.port".to_owned()]), "{gateway: {prot: 1, \"port\": 2}}"));
-        let (done, after) = changed(text, By::Person, "gateway.bnid", &json!("x"));
+        let (done, after) = changed(text, ChangeAuthor::User, "gateway.bnid", &json!("x"));
         let wrong = "nothing was changed, because the config would not be valid:\n  \
                      line 1, column 21: gateway.bnid is not a known key; did you mean \"bind\"?";
         assert_eq!((done, after.as_str()), (Err(wrong.to_owned()), text));
         let hash = homard_config::write::hash(text.as_bytes());
-        let (done, after) = changed(text, By::Client(Some(&hash)), "gateway.port", &json!(2));
+        let (done, after) = changed(text, ChangeAuthor::Client(Some(&hash)), "gateway.port", &json!(2));
         assert!(done.unwrap_err().contains("gateway.prot is not a known key"));
         assert_eq!(after, text);
     }
@@ -225,10 +232,13 @@ mod tests {
     fn a_client_says_what_it_read() {
         let stale = Err("config base hash required; re-run config.get and retry".to_owned());
         for base in [None, Some(""), Some("abc")] {
-            assert_eq!(changed("{}", By::Client(base), "gateway.port", &json!(2)), (stale.clone(), "{}".to_owned()));
+            assert_eq!(
+                changed("{}", ChangeAuthor::Client(base), "gateway.port", &json!(2)),
+                (stale.clone(), "{}".to_owned())
+            );
         }
         let hash = homard_config::write::hash(b"{}");
-        let (done, _) = changed("{}", By::Client(Some(&hash)), "gateway.port", &json!(2));
+        let (done, _) = changed("{}", ChangeAuthor::Client(Some(&hash)), "gateway.port", &json!(2));
         assert_eq!(done, Ok(vec!["gateway.port".to_owned()]));
     }
 
@@ -236,10 +246,11 @@ mod tests {
     fn what_stands_for_a_secret_is_that_secret() {
         let text = "{gateway: {auth: {token: 'hush'}, /* mine */ port: 1}}";
         let shown = json!({"auth": {"token": redact::REDACTED}, "port": 2});
-        let (done, after) = changed(text, By::Person, "gateway", &shown);
+        let (done, after) = changed(text, ChangeAuthor::User, "gateway", &shown);
         assert_eq!((done, after), (Ok(vec!["gateway.port".to_owned()]), text.replace('1', "2")));
-        let (done, after) = changed(text, By::Person, "gateway.auth.password", &json!(redact::REDACTED));
-        let wrong = "__OPENCLAW_REDACTED__ stands for a secret that is not shown, and gateway.auth.password has none";
+        let (done, after) = changed(text, ChangeAuthor::User, "gateway.auth.password", &json!(redact::REDACTED));
+        let wrong =
+            "__OPENCLAW_REDACTED__ is the placeholder of a redacted secret, but gateway.auth.password has no secret";
         assert_eq!((done, after.as_str()), (Err(wrong.to_owned()), text));
     }
 }

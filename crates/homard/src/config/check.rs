@@ -13,7 +13,7 @@ use std::{
     path::{Path as File, PathBuf},
 };
 
-use homard_config::{Findings, Problem, Sections, nearest, path::Path};
+use homard_config::{ConfigProblem, Findings, Sections, nearest, path::Path};
 use homard_proto::AgentId;
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
     },
 };
 use crate::{
-    assemble::office::{sandboxing, workspace},
+    assemble::factory::{sandboxing, workspace},
     paths::{self, Paths},
 };
 
@@ -40,8 +40,8 @@ impl Sections for Config {
         parts::part_of(path)
     }
 
-    fn put_out_of_use(&mut self, part: &Path, why: &Problem) {
-        self.mark(part, why);
+    fn disable_part(&mut self, part: &Path, why: &ConfigProblem) {
+        self.disable_part(part, why);
     }
 
     fn note_files(&mut self, files: &[PathBuf]) {
@@ -61,33 +61,34 @@ impl Sections for Config {
 
     fn cross_check(&self) -> Findings {
         let mut problems = Vec::new();
-        self.names(&mut problems);
-        self.folders(&mut problems);
-        self.bound(&mut problems);
-        self.hours(&mut problems);
-        self.tool_lists(&mut problems);
-        self.wrong_hooks(&mut problems);
-        self.account_names(&mut problems);
-        if let Err((name, why)) = self.audit.checkpoints.places() {
+        self.check_ids(&mut problems);
+        self.check_directories(&mut problems);
+        self.check_bindings(&mut problems);
+        self.check_hours(&mut problems);
+        self.check_tool_lists(&mut problems);
+        self.check_webhooks(&mut problems);
+        self.check_account_names(&mut problems);
+        if let Err((name, why)) = self.audit.checkpoints.sinks() {
             problems.push((key("audit").key("checkpoints").key(name), why.to_owned()));
         }
         let renames = self.session.main_key.as_deref().is_some_and(|name| name.trim() != "main");
-        let no_effect = "has no effect: the main conversation is always called main".to_owned();
-        let mut warnings: Found = renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
-        self.servers(&mut warnings);
-        warnings.extend(self.strange_tools());
-        warnings.extend(self.odd_replies());
-        warnings.extend(self.odd_channels());
-        warnings.extend(self.odd_recipients());
-        warnings.extend(self.odd_hooks());
-        warnings.extend(self.odd_plugins());
-        warnings.extend(self.odd_models());
-        let faults = [self.wrong_providers(), self.wrong_models()].concat();
+        let no_effect = "has no effect: the main session is always called main".to_owned();
+        let mut warnings: FoundProblems =
+            renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
+        self.check_servers(&mut warnings);
+        warnings.extend(self.tool_name_warnings());
+        warnings.extend(self.reply_warnings());
+        warnings.extend(self.channel_warnings());
+        warnings.extend(self.recipient_warnings());
+        warnings.extend(self.webhook_warnings());
+        warnings.extend(self.plugin_warnings());
+        warnings.extend(self.model_warnings());
+        let faults = [self.provider_faults(), self.model_faults()].concat();
         Findings { problems, faults, warnings }
     }
 }
 
-type Found = Vec<(Path, String)>;
+type FoundProblems = Vec<(Path, String)>;
 
 fn key(name: &str) -> Path {
     Path::root().key(name)
@@ -95,7 +96,7 @@ fn key(name: &str) -> Path {
 
 impl Config {
     /// Returns all agents of the file: path, id, and settings.
-    fn named(&self) -> impl Iterator<Item = (Path, Option<&str>, &Agent)> {
+    fn all_agents(&self) -> impl Iterator<Item = (Path, Option<&str>, &Agent)> {
         let (list, entries) = (key("agents").key("list"), key("agents").key("entries"));
         let listed = self.agents.list.iter().enumerate();
         let listed = listed.map(move |(at, agent)| (list.index(at), agent.id.as_ref().map(Text::as_str), agent));
@@ -104,9 +105,9 @@ impl Config {
     }
 
     /// Checks that every agent has a unique id.
-    fn names(&self, found: &mut Found) {
+    fn check_ids(&self, found: &mut FoundProblems) {
         let mut owners: BTreeMap<AgentId, Path> = BTreeMap::new();
-        for (path, id, _) in self.named() {
+        for (path, id, _) in self.all_agents() {
             let Some(id) = id.map(str::trim) else {
                 found.push((path, "must have an id".to_owned()));
                 continue;
@@ -115,7 +116,7 @@ impl Config {
             match owners.get(&AgentId::normalize(id)) {
                 _ if id.is_empty() => found.push((at, "must not be empty".to_owned())),
                 Some(owner) => {
-                    found.push((at, format!("is the id of {owner}, too; every agent needs its own")));
+                    found.push((at, format!("is also the id of {owner}; agent ids must be unique")));
                 }
                 None => drop(owners.insert(AgentId::normalize(id), path)),
             }
@@ -123,11 +124,11 @@ impl Config {
     }
 
     /// Checks that no two agents share a directory.
-    fn folders(&self, found: &mut Found) {
+    fn check_directories(&self, found: &mut FoundProblems) {
         let state = Paths::find().map(|paths| paths.state).unwrap_or_default();
         let mut owners: BTreeMap<PathBuf, Path> = BTreeMap::new();
         // If a chosen directory conflicts with a default one, the chosen one is reported.
-        let (chosen, given): (Vec<_>, Vec<_>) = self.named().partition(|(_, _, agent)| agent.agent_dir.is_some());
+        let (chosen, given): (Vec<_>, Vec<_>) = self.all_agents().partition(|(_, _, agent)| agent.agent_dir.is_some());
         for (path, id, agent) in given.into_iter().chain(chosen) {
             let folder = match &agent.agent_dir {
                 Some(text) => paths::expand(File::new(text.as_str()), paths::home().as_deref()),
@@ -147,7 +148,7 @@ impl Config {
     }
 
     /// Checks that bindings name existing agents.
-    fn bound(&self, found: &mut Found) {
+    fn check_bindings(&self, found: &mut FoundProblems) {
         let members = self.agents.members();
         for (at, binding) in self.bindings.iter().enumerate() {
             let path = key("bindings").index(at);
@@ -163,9 +164,9 @@ impl Config {
     }
 
     /// Checks times of day and time zones.
-    fn hours(&self, found: &mut Found) {
+    fn check_hours(&self, found: &mut FoundProblems) {
         let defaults = &self.agents.defaults;
-        let own = self.named().filter_map(|(path, _, agent)| Some((path, agent.heartbeat.as_ref()?)));
+        let own = self.all_agents().filter_map(|(path, _, agent)| Some((path, agent.heartbeat.as_ref()?)));
         let all: Vec<(Path, &Heartbeat)> = own.collect();
         let shared = (key("agents").key("defaults"), &defaults.heartbeat);
         for (path, heartbeat) in std::iter::once(shared).chain(all) {
@@ -179,11 +180,11 @@ impl Config {
     }
 
     /// Checks that enabled MCP servers can be used.
-    fn servers(&self, found: &mut Found) {
+    fn check_servers(&self, found: &mut FoundProblems) {
         for (name, server) in self.mcp.servers.iter().filter(|(_, server)| server.enabled != Some(false)) {
             let path = key("mcp").key("servers").key(name);
-            if let Some((name, why)) = server.wrong() {
-                found.push((path.key(name), format!("{why}; the server is left out")));
+            if let Some((name, why)) = server.config_error() {
+                found.push((path.key(name), format!("{why}; the server is disabled")));
             }
             if server.ssl_verify == Some(false) {
                 found.push((path.key("sslVerify"), "has no effect: certificates are always checked".to_owned()));
@@ -192,9 +193,9 @@ impl Config {
     }
 
     /// Checks that a scope has `allow` or `alsoAllow`, not both.
-    fn tool_lists(&self, found: &mut Found) {
-        let own = self.named().map(|(path, _, agent)| (path.key("tools"), agent.tools.meant()));
-        let scopes: Vec<_> = std::iter::once((key("tools"), self.tools.meant())).chain(own).collect();
+    fn check_tool_lists(&self, found: &mut FoundProblems) {
+        let own = self.all_agents().map(|(path, _, agent)| (path.key("tools"), agent.tools.to_policy()));
+        let scopes: Vec<_> = std::iter::once((key("tools"), self.tools.to_policy())).chain(own).collect();
         for (path, policy) in scopes {
             if let Some(problem) = policy.check("") {
                 found.push((path.key("alsoAllow"), problem.what));
@@ -220,8 +221,8 @@ mod tests {
             [
                 "agents.list[1] must have an id",
                 "agents.list[2].id must not be empty",
-                "agents.list[3].id is the id of agents.list[0], too; every agent needs its own",
-                "agents.entries.a is the id of agents.list[0], too; every agent needs its own",
+                "agents.list[3].id is also the id of agents.list[0]; agent ids must be unique",
+                "agents.entries.a is also the id of agents.list[0]; agent ids must be unique",
             ]
         );
         assert_eq!(told("{agents: {list: [{id: 'a', default: true}, {id: 'b'}]}}"), [""; 0]);
@@ -232,7 +233,7 @@ mod tests {
         let account =
             "{secret: '0123456789abcdef', url: 'http://127.0.0.1/', dmPolicy: 'allowlist', allowFrom: ['ann']}";
         let text = format!("{{channels: {{webhook: {{accounts: {{Door: {account}, door: {account}}}}}}}}}");
-        let same = "channels.webhook.accounts.door is the same account as \"Door\": names of accounts have no case";
+        let same = "channels.webhook.accounts.door is the same account as \"Door\": account names are case-insensitive";
         assert_eq!(told(&text), [same]);
     }
 
@@ -242,7 +243,7 @@ mod tests {
         let place = "channels.telegram.streaming";
         assert_eq!(told("mode: 'partial'"), [""; 0]);
         assert_eq!(told("mod: 'partial'"), [format!("{place}.mod is not a known key; did you mean \"mode\"?")]);
-        let theirs = format!("{place}.chunkMode is OpenClaw's and has no effect in Homard yet");
+        let theirs = format!("{place}.chunkMode is an OpenClaw key that has no effect in Homard yet");
         assert_eq!(told("chunkMode: 'length'"), [theirs]);
     }
 
@@ -289,7 +290,7 @@ mod tests {
             told(text),
             [
                 "agents.defaults.heartbeat.activeHours.start must be a time of the day, written HH:MM",
-                "agents.defaults.userTimezone is not a time zone; write one as Europe/Berlin",
+                "agents.defaults.userTimezone is not a time zone; use a name such as Europe/Berlin",
                 "agents.list[0].heartbeat.activeHours.end must be a time of the day, written HH:MM; midnight is 24:00",
             ]
         );
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_scope_has_one_way_to_allow_tools() {
-        let what = "cannot stand beside allow; put its tools into allow, or use a profile with alsoAllow";
+        let what = "cannot be combined with allow; add its tools to allow, or use a profile with alsoAllow";
         assert_eq!(
             told(
                 "{tools: {allow: ['read'], alsoAllow: ['exec']},
@@ -316,11 +317,10 @@ mod tests {
         assert_eq!(
             told(text),
             [
-                "mcp.servers.b.command is missing, and so is url: one of them says where the server is; the server is \
-                 left out",
+                "mcp.servers.b.command is missing, and so is url; set one of them; the server is disabled",
                 "mcp.servers.c.sslVerify has no effect: certificates are always checked",
-                "mcp.servers.c.transport sse is not supported; many such servers speak streamable-http, too; the server \
-                 is left out",
+                "mcp.servers.c.transport is sse, which is not supported; many such servers also support streamable-http; \
+                 the server is disabled",
             ]
         );
     }
@@ -334,9 +334,9 @@ mod tests {
         assert_eq!(
             told(text),
             [
-                "agents.defaults.blockStreamingChunk.minChars is more than maxChars, and counts as that: 1200",
-                "agents.defaults.blockStreamingCoalesce.minChars is more than maxChars, and counts as that: 5",
-                "agents.defaults.humanDelay.maxMs has no effect; it counts when mode is custom",
+                "agents.defaults.blockStreamingChunk.minChars is greater than maxChars; 1200 is used instead",
+                "agents.defaults.blockStreamingCoalesce.minChars is greater than maxChars; 5 is used instead",
+                "agents.defaults.humanDelay.maxMs has no effect unless mode is custom",
             ]
         );
         assert_eq!(
@@ -346,8 +346,8 @@ mod tests {
                          {id: 'c', humanDelay: {minMs: 7}}]}}"
             ),
             [
-                "agents.list[0].humanDelay.maxMs makes every wait 90 ms long: minMs is more than maxMs, which is 80",
-                "agents.list[2].humanDelay.minMs has no effect; it counts when mode is custom",
+                "agents.list[0].humanDelay.maxMs makes every delay 90 ms long: minMs is greater than maxMs, which is 80",
+                "agents.list[2].humanDelay.minMs has no effect unless mode is custom",
             ]
         );
     }
@@ -358,7 +358,7 @@ mod tests {
         assert!(loaded.is_valid());
         assert_eq!(
             told("{session: {mainKey: 'work'}}"),
-            ["session.mainKey has no effect: the main conversation is always called main"]
+            ["session.mainKey has no effect: the main session is always called main"]
         );
         assert_eq!(told("{session: {mainKey: 'main'}}"), [""; 0]);
     }

@@ -12,53 +12,58 @@ mod unread;
 use std::path::{Path, PathBuf};
 
 use homard_agent::ambient::iso;
-use homard_config::{Env, Fault, Loaded, Problem, SavedCopy, Used, read, read_or_last_good, read_text};
+use homard_config::{
+    ConfigFault, ConfigProblem, ConfigSource, LoadedConfig, ReadEnvironment, SavedCopy, read, read_or_last_good,
+    read_text,
+};
 
-pub(crate) use model_names::{DEMO, ModelNames, Named};
+pub(crate) use model_names::{DEMO, ModelNames, NamedModel};
 pub(crate) use sections::{
     Config, agents, audit, bindings, budgets, channels, gateway, internal_hooks, logging, mcp, messages, models,
-    sandbox, schedule::span, session, skills, tools, typing,
+    sandbox,
+    schedule::{parse_duration, parse_duration_in},
+    session, skills, tools, typing,
 };
 pub(crate) use text::Text;
 
 use crate::{
-    failure::Failure,
+    cli_error::CliError,
     paths::{self, Paths},
 };
 
 /// The config to run with, and the errors of the file if it is not that.
-pub(crate) type Chosen = homard_config::Chosen<Config>;
+pub(crate) type Chosen = homard_config::UsableConfig<Config>;
 
 impl Config {
     /// Returns the config to run with: the file, or the last valid copy. Fails if neither is valid: a config read in
     /// part may lack its restrictions.
-    pub(crate) fn choose(paths: &Paths) -> Result<Chosen, Failure> {
+    pub(crate) fn choose(paths: &Paths) -> Result<Chosen, CliError> {
         let chosen = Self::choose_as_client(paths)?;
-        has_all(&chosen.loaded, &paths.config)?;
+        require_variables(&chosen.loaded, &paths.config)?;
         Ok(chosen)
     }
 
     /// Same as `choose`, for commands that talk to a gateway or show what it would do: it may have variables that they
     /// lack.
-    pub(crate) fn choose_as_client(paths: &Paths) -> Result<Chosen, Failure> {
+    pub(crate) fn choose_as_client(paths: &Paths) -> Result<Chosen, CliError> {
         Self::inspect(paths).map_err(|loaded| {
             let what = unusable(&loaded, &paths.config);
-            Failure::config(format!("{what}\nnothing was started; {WAY_OUT}"))
+            CliError::config(format!("{what}\nnothing was started; {REMEDY}"))
         })
     }
 
     /// Same as `choose`, for commands that show or repair a config: the error has the readable part of the file.
-    pub(crate) fn inspect(paths: &Paths) -> Result<Chosen, Box<Loaded<Self>>> {
+    pub(crate) fn inspect(paths: &Paths) -> Result<Chosen, Box<LoadedConfig<Self>>> {
         with_env(|env| read_or_last_good(&paths.config, &paths.state, env))
     }
 
     /// Reads the config file, valid or not.
-    pub(crate) fn read_file(path: &Path) -> Loaded<Self> {
+    pub(crate) fn read_file(path: &Path) -> LoadedConfig<Self> {
         with_env(|env| read(path, env))
     }
 
     /// Reads a text as if it were the content of the config file.
-    pub(crate) fn read(path: &Path, text: &str) -> Loaded<Self> {
+    pub(crate) fn read(path: &Path, text: &str) -> LoadedConfig<Self> {
         with_env(|env| read_text(path, text, env))
     }
 
@@ -66,7 +71,7 @@ impl Config {
     #[cfg(test)]
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let loaded = Self::read(Path::new("homard.json"), text);
-        match loaded.wrong().first() {
+        match loaded.all_problems().first() {
             Some(problem) => Err(problem.to_string()),
             None => Ok(loaded.config),
         }
@@ -74,16 +79,16 @@ impl Config {
 }
 
 /// How to fix an invalid config file.
-const WAY_OUT: &str = "correct the file, then check it with: homard config validate";
+const REMEDY: &str = "correct the file, then check it with: homard config validate";
 
 /// Returns the warning while a copy is used in place of the config file: the file's errors, and which copy it is.
-pub(crate) fn complaint(chosen: &Chosen, file: &Path) -> Option<String> {
-    let Used::LastGood(SavedCopy { path, saved_at }) = &chosen.used else { return None };
+pub(crate) fn last_good_warning(chosen: &Chosen, file: &Path) -> Option<String> {
+    let ConfigSource::LastGood(SavedCopy { path, saved_at }) = &chosen.used else { return None };
     let saved = saved_at.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     let saved =
         saved.and_then(|since| u64::try_from(since.as_millis()).ok()).map(|ms| format!(", saved at {}", iso(ms)));
     Some(format!(
-        "{}; the last valid config is used instead ({}{}); {WAY_OUT}",
+        "{}; the last valid config is used instead ({}{}); {REMEDY}",
         unusable(&chosen.loaded, file),
         path.display(),
         saved.unwrap_or_default()
@@ -91,15 +96,15 @@ pub(crate) fn complaint(chosen: &Chosen, file: &Path) -> Option<String> {
 }
 
 /// Fails if a required variable is not set.
-pub(crate) fn has_all(loaded: &Loaded<Config>, file: &Path) -> Result<(), Failure> {
+pub(crate) fn require_variables(loaded: &LoadedConfig<Config>, file: &Path) -> Result<(), CliError> {
     let Some(fault) = loaded.faults.iter().find(|fault| fault.part.is_none()) else { return Ok(()) };
-    let way_out = "set it where Homard is started, or write the value into the config";
-    Err(Failure::config(format!("config file {}, {fault}\nnothing was started; {way_out}", file.display())))
+    let way_out = "set it in Homard's environment, or write the value into the config";
+    Err(CliError::config(format!("config file {}, {fault}\nnothing was started; {way_out}", file.display())))
 }
 
 /// Returns the parts of a config that are disabled because of a fault, each with the reason.
-pub(crate) fn outages(loaded: &Loaded<Config>) -> Vec<String> {
-    let outage = |fault: &Fault| match &fault.part {
+pub(crate) fn outages(loaded: &LoadedConfig<Config>) -> Vec<String> {
+    let outage = |fault: &ConfigFault| match &fault.part {
         Some(part) if part.to_string() != fault.problem.path => format!("{part} is down: {fault}"),
         Some(_) | None => fault.to_string(),
     };
@@ -112,12 +117,12 @@ pub(crate) fn unsupported_channels(config: &Config) -> Vec<String> {
 }
 
 /// Returns why a config file cannot be used.
-pub(crate) fn unusable(loaded: &Loaded<Config>, file: &Path) -> String {
+pub(crate) fn unusable(loaded: &LoadedConfig<Config>, file: &Path) -> String {
     format!("config file {} is not valid: {}", file.display(), first_of(&loaded.problems))
 }
 
 /// Returns the first problem and the number of further ones.
-fn first_of(problems: &[Problem]) -> String {
+fn first_of(problems: &[ConfigProblem]) -> String {
     let first = problems.first().map(ToString::to_string).unwrap_or_default();
     match problems.len().saturating_sub(1) {
         0 => first,
@@ -125,9 +130,9 @@ fn first_of(problems: &[Problem]) -> String {
     }
 }
 
-fn with_env<T>(then: impl FnOnce(&Env<'_>) -> T) -> T {
+fn with_env<T>(then: impl FnOnce(&ReadEnvironment<'_>) -> T) -> T {
     let roots: Vec<PathBuf> =
         paths::setting("INCLUDE_ROOTS").map(|roots| std::env::split_paths(&roots).collect()).unwrap_or_default();
     let variable = |name: &str| paths::env(name).and_then(|value| value.into_string().ok());
-    then(&Env { variable: &variable, include_roots: &roots })
+    then(&ReadEnvironment { variable: &variable, include_roots: &roots })
 }

@@ -6,29 +6,29 @@ use anyhow::{Result, bail};
 use homard_config::nearest;
 use homard_model::{
     Model as _,
-    catalog::{self, Configured, Entry, Mode, provider_name},
+    catalog::{self, CatalogEntry, CatalogMode, CatalogProvider, provider_name},
     demo::Demo,
-    spec::Spec,
+    spec::ModelSpec,
 };
-use homard_providers::{Wire, idle_for, quirks};
+use homard_providers::{Wire, idle_timeout, quirks};
 
 use super::Config;
 
 /// The model of a setup that names none and has no key.
 pub(crate) const DEMO: &str = "homard/demo";
 /// The provider of a model that is named without one, as in OpenClaw.
-const BARE: &str = "anthropic";
+const DEFAULT_PROVIDER: &str = "anthropic";
 
 /// A model that was found.
 #[derive(Debug, Clone)]
-pub(crate) enum Named {
+pub(crate) enum NamedModel {
     Demo,
-    Entry(Box<Entry>),
+    Entry(Box<CatalogEntry>),
 }
 
-impl Named {
+impl NamedModel {
     /// Returns the model's properties.
-    pub(crate) fn spec(&self) -> Spec {
+    pub(crate) fn spec(&self) -> ModelSpec {
         match self {
             Self::Demo => Demo::default().spec().clone(),
             Self::Entry(entry) => entry.spec.clone(),
@@ -47,14 +47,14 @@ impl Named {
 /// All models that a config can name.
 #[derive(Debug)]
 pub(crate) struct ModelNames {
-    pub(crate) configured: Vec<Configured>,
-    pub(crate) mode: Mode,
+    pub(crate) configured: Vec<CatalogProvider>,
+    pub(crate) mode: CatalogMode,
     /// Aliases, in lower case.
     aliases: BTreeMap<String, String>,
     /// Why providers cannot be used, by provider name.
     faults: BTreeMap<String, String>,
     /// Upper bound of the context window in tokens, for all models.
-    window: Option<u64>,
+    max_context: Option<u64>,
 }
 
 impl ModelNames {
@@ -62,17 +62,17 @@ impl ModelNames {
     pub(crate) fn of(config: &Config) -> Self {
         let mode = config.models.mode();
         let mut configured = config.models.configured();
-        configured.iter_mut().for_each(complete);
+        configured.iter_mut().for_each(fill_defaults);
         // Local providers work without an entry in the config.
-        let local = quirks::PROVIDERS.iter().filter(|known| known.is_local && mode == Mode::Merge);
+        let local = quirks::PROVIDERS.iter().filter(|known| known.is_local && mode == CatalogMode::Merge);
         for known in local {
             if !configured.iter().any(|own| quirks::provider(&own.id) == Some(known)) {
-                let mut own = Configured { id: known.id.to_owned(), ..Configured::default() };
-                complete(&mut own);
+                let mut own = CatalogProvider { id: known.id.to_owned(), ..CatalogProvider::default() };
+                fill_defaults(&mut own);
                 configured.push(own);
             }
         }
-        let alias = |(name, listed): (&String, &super::agents::Listed)| {
+        let alias = |(name, listed): (&String, &super::agents::SelectableModel)| {
             Some((listed.alias.as_ref()?.trim().to_lowercase(), name.clone()))
         };
         let fault =
@@ -82,7 +82,7 @@ impl ModelNames {
             mode,
             aliases: config.agents.defaults.models.iter().filter_map(alias).collect(),
             faults: config.models.providers.iter().filter_map(fault).collect(),
-            window: config.agents.defaults.context_tokens,
+            max_context: config.agents.defaults.context_tokens,
         }
     }
 
@@ -92,16 +92,16 @@ impl ModelNames {
     }
 
     /// Returns a model by its name or alias.
-    pub(crate) fn entry(&self, name: &str) -> Result<Named> {
+    pub(crate) fn entry(&self, name: &str) -> Result<NamedModel> {
         let name = name.trim();
         let meant = self.aliases.get(&name.to_lowercase()).map_or(name, String::as_str);
         if meant == DEMO {
-            return Ok(Named::Demo);
+            return Ok(NamedModel::Demo);
         }
         let (provider, model) = match meant.split_once('/') {
             Some((provider, model)) if !provider.trim().is_empty() && !model.trim().is_empty() => (provider, model),
-            None if catalog::find(BARE, meant).is_some() => (BARE, meant),
-            Some(_) | None => bail!("a model is named provider/model, such as {DEMO}"),
+            None if catalog::find(DEFAULT_PROVIDER, meant).is_some() => (DEFAULT_PROVIDER, meant),
+            Some(_) | None => bail!("a model name has the form provider/model, such as {DEMO}"),
         };
         // A session stores the provider and then what was typed, which may be an alias.
         if let Some(meant) = self.aliases.get(&model.to_lowercase())
@@ -114,27 +114,29 @@ impl ModelNames {
             bail!("{fault}");
         }
         let Some(mut entry) = catalog::resolve(&self.configured, self.mode, provider, model.trim()) else {
-            let listed: Vec<&str> = catalog::providers().filter(|_| self.mode == Mode::Merge).collect();
+            let listed: Vec<&str> = catalog::providers().filter(|_| self.mode == CatalogMode::Merge).collect();
             let known = self.configured.iter().map(|own| own.id.as_str()).chain(listed);
             let help = match nearest(provider, known) {
                 Some(near) => format!("did you mean {near:?}?"),
-                None => "see docs/models.md".to_owned(),
+                None => "see: homard docs models".to_owned(),
             };
             bail!("there is no provider \"{provider}\" in models.providers or the catalogue; {help}");
         };
-        if let Some(what) = Some(entry.spec.api.as_str()).filter(|api| !api.is_empty()).and_then(wrong_api) {
+        if let Some(what) = Some(entry.spec.api.as_str()).filter(|api| !api.is_empty()).and_then(api_error) {
             bail!("the api of models.providers.{provider} {what}");
         }
         if entry.base_url.is_empty() {
-            bail!("models.providers.{provider}.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"");
+            bail!(
+                "models.providers.{provider}.baseUrl is missing; set it, for example to \"http://127.0.0.1:11434/v1\""
+            );
         }
-        let timeout = catalog::timeout(&self.configured, provider, model.trim());
-        entry.spec.idle = timeout.unwrap_or_else(|| idle_for(&entry.base_url));
-        if let Some(most) = self.window {
+        let timeout = catalog::idle_timeout(&self.configured, provider, model.trim());
+        entry.spec.idle_timeout = timeout.unwrap_or_else(|| idle_timeout(&entry.base_url));
+        if let Some(most) = self.max_context {
             entry.spec.context_window =
                 if entry.spec.context_window == 0 { most } else { entry.spec.context_window.min(most) };
         }
-        Ok(Named::Entry(Box::new(entry)))
+        Ok(NamedModel::Entry(Box::new(entry)))
     }
 }
 
@@ -143,15 +145,15 @@ const UNSUPPORTED: [&str; 5] =
     ["bedrock-converse-stream", "github-copilot", "google-vertex", "ollama", "openai-chatgpt-responses"];
 
 /// Returns what is wrong with the name of an API, if it is unsupported.
-pub(super) fn wrong_api(api: &str) -> Option<String> {
-    if Wire::named(api).is_some() {
+pub(super) fn api_error(api: &str) -> Option<String> {
+    if Wire::from_api(api).is_some() {
         return None;
     }
     let supported = Wire::ALL.map(Wire::api);
     let what = if UNSUPPORTED.contains(&api) { "not supported" } else { "not a known API" };
     let help = match nearest(api, supported.into_iter()).filter(|_| !UNSUPPORTED.contains(&api)) {
         Some(near) => format!("did you mean {near:?}?"),
-        None => format!("supported are {}", supported.join(", ")),
+        None => format!("supported: {}", supported.join(", ")),
     };
     Some(format!("is {api:?}, which is {what}; {help}"))
 }
@@ -162,7 +164,7 @@ pub(super) fn has_known_address(id: &str) -> bool {
 }
 
 /// Fills in the base URL and the API of a known provider that is not in the catalogue.
-fn complete(own: &mut Configured) {
+fn fill_defaults(own: &mut CatalogProvider) {
     let is_known = catalog::provider(&own.id).next().is_some();
     if let Some(known) = quirks::provider(&own.id).filter(|_| !is_known) {
         own.base_url.get_or_insert_with(|| known.base_url.to_owned());

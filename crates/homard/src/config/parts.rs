@@ -4,7 +4,7 @@
 //! config does, so it does not start.
 
 use homard_config::{
-    Problem,
+    ConfigProblem,
     path::{Path, Step},
 };
 
@@ -49,9 +49,9 @@ fn name(step: &Step) -> Option<&str> {
 
 impl Config {
     /// Marks a part as disabled, with the reason.
-    pub(super) fn mark(&mut self, part: &Path, why: &Problem) {
+    pub(super) fn disable_part(&mut self, part: &Path, why: &ConfigProblem) {
         let names: Vec<_> = part.steps().iter().filter_map(name).collect();
-        let text = format!("{} {}", why.path, why.what);
+        let text = format!("{} {}", why.path, why.message);
         let note = |fault: &mut Option<String>| *fault = fault.take().or_else(|| Some(text.clone()));
         match names.as_slice() {
             ["models", "providers", id] => {

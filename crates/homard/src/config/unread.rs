@@ -5,7 +5,7 @@
 //!
 //! - A field that may stay unread is one of [`NOTES`], which are for people and for OpenClaw.
 //! - No section derives a trait that reads all fields (`PartialEq`, `Hash`, `Serialize`), and none is public.
-//! - Every section has its row in the table of `live/effect.rs`.
+//! - Every section has its row in the table of `reload/effect.rs`.
 //! - Every key is named by a test, but for those that [`UNNAMED`] counts: a new key comes with one.
 //!
 //! Keys of OpenClaw that Homard does not know are warnings of `homard config validate` and at the start; that is tested
@@ -16,7 +16,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use crate::live::effect::Effect;
+use crate::reload::effect::Effect;
 
 /// Fields without an effect, by file: notes by the writer of the config, and fields used only while the file is read.
 const NOTES: [(&str, &str); 15] = [
@@ -41,7 +41,7 @@ const NOTES: [(&str, &str); 15] = [
 const WITHOUT_EFFECT: [&str; 2] = ["meta", "wizard"];
 
 /// Keys that no test names. The list only gets shorter.
-const UNNAMED: [&str; 34] = [
+const UNNAMED: [&str; 33] = [
     "allowAcrossProviders",
     "allowWithinProvider",
     "authHeader",
@@ -65,7 +65,6 @@ const UNNAMED: [&str; 34] = [
     "maxSkillFileBytes",
     "maxSkillsInPrompt",
     "maxSkillsPromptChars",
-    "minScore",
     "notifyOnExit",
     "reactionNotifications",
     "redactSensitive",
@@ -128,7 +127,7 @@ fn a_change_of_every_section_has_an_effect() {
         assert_eq!(
             Effect::of(&inside) == Effect::None,
             is_without,
-            "{section} has no row in live/effect.rs, or needs none"
+            "{section} has no row in reload/effect.rs, or needs none"
         );
     }
 }

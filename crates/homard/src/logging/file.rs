@@ -13,7 +13,7 @@ const DAY: u64 = 24 * 60 * 60 * 1000;
 
 /// Rotation limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct RotationLimits {
     /// Maximum size of a file in bytes.
     pub(crate) bytes: u64,
     /// Maximum number of rotated files.
@@ -25,7 +25,7 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
-    bounds: Bounds,
+    bounds: RotationLimits,
     now_ms: fn() -> u64,
     file: File,
     size: u64,
@@ -33,12 +33,12 @@ pub(super) struct LogFile {
 }
 
 /// Returns the path of the n-th rotated file.
-pub(crate) fn before(path: &Path, times: usize) -> PathBuf {
+pub(crate) fn rotated_path(path: &Path, times: usize) -> PathBuf {
     path.with_added_extension(times.to_string())
 }
 
 impl LogFile {
-    pub(super) fn open(path: &Path, bounds: Bounds, now_ms: fn() -> u64) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, bounds: RotationLimits, now_ms: fn() -> u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             let is_new = !folder.exists();
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -50,7 +50,7 @@ impl LogFile {
                 });
             }
         }
-        let file = add_to(path)?;
+        let file = open_append(path)?;
         let found = file.metadata()?;
         let since = found.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let day = match found.len() {
@@ -58,7 +58,7 @@ impl LogFile {
             _ => u64::try_from(since.as_millis()).unwrap_or_default() / DAY,
         };
         let log = Self { path: path.to_owned(), bounds, now_ms, file, size: found.len(), day };
-        log.forget();
+        log.prune();
         Ok(log)
     }
 
@@ -71,7 +71,7 @@ impl LogFile {
         let today = (self.now_ms)() / DAY;
         let is_full = self.size + line.len() as u64 + 1 > self.bounds.bytes;
         if self.size > 0 && (is_full || today != self.day) {
-            self.turn()?;
+            self.rotate()?;
         }
         self.day = today;
         self.file.write_all(format!("{line}\n").as_bytes())?;
@@ -79,24 +79,24 @@ impl LogFile {
         Ok(())
     }
 
-    fn turn(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         for times in (1..self.bounds.files).rev() {
-            missing_is_fine(fs::rename(before(&self.path, times), before(&self.path, times + 1)))?;
+            missing_is_fine(fs::rename(rotated_path(&self.path, times), rotated_path(&self.path, times + 1)))?;
         }
         match self.bounds.files {
             0 => missing_is_fine(fs::remove_file(&self.path))?,
-            _ => missing_is_fine(fs::rename(&self.path, before(&self.path, 1)))?,
+            _ => missing_is_fine(fs::rename(&self.path, rotated_path(&self.path, 1)))?,
         }
-        (self.file, self.size) = (add_to(&self.path)?, 0);
-        self.forget();
+        (self.file, self.size) = (open_append(&self.path)?, 0);
+        self.prune();
         Ok(())
     }
 
     /// Deletes rotated files that are too old or too many.
-    fn forget(&self) {
+    fn prune(&self) {
         let now = Duration::from_millis((self.now_ms)());
         for times in 1..1000 {
-            let path = before(&self.path, times);
+            let path = rotated_path(&self.path, times);
             let Ok(found) = fs::metadata(&path) else { break };
             let since = found.modified().ok().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
             let is_old = since.is_some_and(|since| now.saturating_sub(since) > self.bounds.age);
@@ -109,7 +109,7 @@ impl LogFile {
 }
 
 /// Opens the file, readable by its owner only: a log shows whom the user talks to.
-fn add_to(path: &Path) -> io::Result<File> {
+fn open_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
@@ -134,10 +134,10 @@ mod tests {
         NOW.get()
     }
 
-    const BOUNDS: Bounds = Bounds { bytes: 20, files: 2, age: Duration::from_secs(10 * 24 * 60 * 60) };
+    const BOUNDS: RotationLimits = RotationLimits { bytes: 20, files: 2, age: Duration::from_secs(10 * 24 * 60 * 60) };
 
     fn kept(path: &Path) -> Vec<String> {
-        let all = std::iter::once(path.to_owned()).chain((1..5).map(|times| before(path, times)));
+        let all = std::iter::once(path.to_owned()).chain((1..5).map(|times| rotated_path(path, times)));
         all.filter_map(|path| fs::read_to_string(path).ok()).collect()
     }
 
@@ -152,7 +152,7 @@ mod tests {
         }
         assert_eq!(kept(&path), ["line 8..\n", "line 6..\nline 7..\n", "line 4..\nline 5..\n"]);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(path.parent().unwrap()), mode(&path), mode(&before(&path, 1))), (0o700, 0o600, 0o600));
+        assert_eq!((mode(path.parent().unwrap()), mode(&path), mode(&rotated_path(&path, 1))), (0o700, 0o600, 0o600));
     }
 
     #[test]
@@ -172,8 +172,8 @@ mod tests {
     fn what_is_old_is_let_go_at_the_next_start() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("homard.log");
-        fs::write(before(&path, 1), "old\n").unwrap();
-        let ages = fs::metadata(before(&path, 1)).unwrap().modified().unwrap();
+        fs::write(rotated_path(&path, 1), "old\n").unwrap();
+        let ages = fs::metadata(rotated_path(&path, 1)).unwrap().modified().unwrap();
         let since = ages.duration_since(SystemTime::UNIX_EPOCH).unwrap();
         NOW.set(u64::try_from(since.as_millis()).unwrap() + 11 * DAY);
         LogFile::open(&path, BOUNDS, now).unwrap().add("new").unwrap();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Masks;
 
 /// Maximum bytes of a text.
-const TEXT: usize = 512;
+const MAX_TEXT_BYTES: usize = 512;
 
 /// Sanitizes a line of JSON.
 pub(super) fn clean(line: &str, masks: &Masks) -> String {
@@ -24,8 +24,8 @@ fn shorten(value: &mut Value, masks: &Masks) {
         Value::String(text) => {
             // Masked before truncation, so that no part of a secret remains.
             let clear = masks.mask(text);
-            if matches!(clear, Cow::Owned(_)) || clear.len() > TEXT {
-                *text = cut(&clear);
+            if matches!(clear, Cow::Owned(_)) || clear.len() > MAX_TEXT_BYTES {
+                *text = truncate(&clear);
             }
         }
         Value::Array(values) => values.iter_mut().for_each(|value| shorten(value, masks)),
@@ -34,12 +34,12 @@ fn shorten(value: &mut Value, masks: &Masks) {
     }
 }
 
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     let dots = "…";
-    if text.len() <= TEXT {
+    if text.len() <= MAX_TEXT_BYTES {
         return text.to_owned();
     }
-    let end = (0..=TEXT - dots.len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    let end = (0..=MAX_TEXT_BYTES - dots.len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     format!("{}{dots}", &text[..end])
 }
 
@@ -100,7 +100,7 @@ mod tests {
                 assert!(!clean.contains(acts), "{clean:?}");
                 let value: Value = serde_json::from_str(&clean).unwrap();
                 let message = value["fields"]["message"].as_str().unwrap();
-                assert!(message.len() <= TEXT, "{}", message.len());
+                assert!(message.len() <= MAX_TEXT_BYTES, "{}", message.len());
             }
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     fn a_known_secret_is_hidden_also_where_a_text_is_cut() {
         let masks = Masks::default();
         masks.hide_all(vec![Secrets::new(["sk-canary-0123456789".to_owned()])]);
-        let text = format!("{}sk-canary-0123456789", "x".repeat(TEXT - 10));
+        let text = format!("{}sk-canary-0123456789", "x".repeat(MAX_TEXT_BYTES - 10));
         let clean = clean(&json!({"fields": {"message": text}}).to_string(), &masks);
         assert!(!clean.contains("sk-canary"), "{clean}");
         assert!(clean.contains("[secret]") || clean.contains('…'), "{clean}");

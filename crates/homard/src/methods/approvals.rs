@@ -2,8 +2,11 @@
 
 use std::{future::Future, time::Duration};
 
-use homard_agent::approval::{Desk, EXPIRES, Entry, Error, Policy, State, Ticket, Verdict, desk::Rules};
-use homard_gateway::{Asked, Method, Scope};
+use homard_agent::approval::{
+    APPROVAL_TIMEOUT, Approval, ApprovalDecision, ApprovalParams, ApprovalPolicy, ApprovalState, Error, ExecApprovals,
+    approvals::ApprovalRules,
+};
+use homard_gateway::{Method, MethodRequest, Scope};
 use homard_proto::{
     AgentId, Code, ErrorShape, Generation,
     method::approvals::{
@@ -13,7 +16,7 @@ use homard_proto::{
 use serde_json::{Value, json};
 
 /// Returns the methods for approvals.
-pub(super) fn methods(desk: &Desk) -> Vec<Method> {
+pub(super) fn methods(desk: &ExecApprovals) -> Vec<Method> {
     vec![
         method("exec.approval.request", Scope::Approvals, desk, request),
         method("exec.approval.waitDecision", Scope::Approvals, desk, wait),
@@ -26,7 +29,12 @@ pub(super) fn methods(desk: &Desk) -> Vec<Method> {
     ]
 }
 
-fn method<A>(name: &'static str, scope: Scope, desk: &Desk, answer: fn(Asked, Desk) -> A) -> Method
+fn method<A>(
+    name: &'static str,
+    scope: Scope,
+    desk: &ExecApprovals,
+    answer: fn(MethodRequest, ExecApprovals) -> A,
+) -> Method
 where
     A: Future<Output = Result<Value, ErrorShape>> + Send + 'static,
 {
@@ -36,23 +44,23 @@ where
 
 /// Requests approval for a command that the client runs itself. Responds with the decision, or immediately if the
 /// client waits separately.
-async fn request(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn request(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let RequestParams { id, command, timeout_ms, two_phase, more } = asked.params()?;
     let generation = asked.generation();
     let command = command.filter(|command| !command.trim().is_empty());
     let missing = || ErrorShape::invalid("invalid exec.approval.request params: command is missing");
     let agent = more.get("agentId").and_then(Value::as_str);
-    let ticket = Ticket {
+    let ticket = ApprovalParams {
         id,
         agent: agent.map_or_else(AgentId::main, AgentId::normalize),
         command: command.ok_or_else(missing)?,
-        told: more,
-        bound: None,
+        fields: more,
+        fingerprint: None,
         rules: Vec::new(),
         call: Value::Null,
-        expires: timeout_ms.map_or(EXPIRES, Duration::from_millis),
+        expires: timeout_ms.map_or(APPROVAL_TIMEOUT, Duration::from_millis),
     };
-    let entry = desk.ask(ticket).await.map_err(|error| refusal(&error, generation))?;
+    let entry = desk.request(ticket).await.map_err(|error| refusal(&error, generation))?;
     if two_phase {
         return Ok(json!({
             "status": "accepted", "id": entry.id, "createdAtMs": entry.created_at_ms, "expiresAtMs": entry.expires_at_ms,
@@ -62,56 +70,56 @@ async fn request(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
 }
 
 /// Waits for the decision; null if there is none in time.
-async fn wait(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn wait(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let WaitParams { id } = asked.params()?;
     decision(&desk, &id, asked.generation()).await
 }
 
-async fn decision(desk: &Desk, id: &str, generation: Generation) -> Result<Value, ErrorShape> {
+async fn decision(desk: &ExecApprovals, id: &str, generation: Generation) -> Result<Value, ErrorShape> {
     let settled = desk.wait(id).await;
     let unknown = || refusal(&Error::Unknown(id.to_owned()), generation);
-    settled.as_ref().map(Entry::decision).ok_or_else(unknown)
+    settled.as_ref().map(Approval::decision).ok_or_else(unknown)
 }
 
-async fn resolve(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn resolve(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let ResolveParams { id, decision } = asked.params()?;
     let unclear = || ErrorShape::invalid("invalid decision: allow-once, allow-always or deny");
-    let verdict = Verdict::read(&decision).ok_or_else(unclear)?;
+    let verdict = ApprovalDecision::parse(&decision).ok_or_else(unclear)?;
     let decided = desk.decide(&id, verdict, asked.principal()).await;
     decided.map_err(|error| refusal(&error, asked.generation()))?;
     Ok(json!({"ok": true}))
 }
 
-async fn get(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn get(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let GetParams { id } = asked.params()?;
     let pending = desk.pending().into_iter().find(|entry| entry.id == id);
     pending.map(|entry| entry.view()).ok_or_else(|| refusal(&Error::Unknown(id), asked.generation()))
 }
 
-async fn list(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn list(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let ListParams {} = asked.params()?;
-    Ok(desk.pending().iter().map(Entry::requested).collect())
+    Ok(desk.pending().iter().map(Approval::requested).collect())
 }
 
 /// Default number of entries in the history.
 const HISTORY: usize = 50;
 
 /// Returns past decisions, newest first, as far as they are stored.
-async fn history(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn history(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let HistoryParams { limit, kind } = asked.params()?;
     let is_meant = kind.is_none_or(|kind| kind == "exec");
     let settled = desk.settled().into_iter().filter(|_| is_meant).take(limit.unwrap_or(HISTORY));
-    Ok(json!({"items": settled.filter_map(|entry| past(&entry)).collect::<Vec<_>>()}))
+    Ok(json!({"items": settled.filter_map(|entry| history_entry(&entry)).collect::<Vec<_>>()}))
 }
 
 /// Returns a decision as the control UI shows it.
-fn past(entry: &Entry) -> Option<Value> {
+fn history_entry(entry: &Approval) -> Option<Value> {
     let (status, decision, reason) = match entry.state {
-        State::Pending => return None,
-        State::AllowedOnce => ("allowed", Some("allow-once"), "user"),
-        State::AllowedAlways => ("allowed", Some("allow-always"), "user"),
-        State::Denied => ("denied", Some("deny"), "user"),
-        State::Expired => ("expired", None, "timeout"),
+        ApprovalState::Pending => return None,
+        ApprovalState::AllowedOnce => ("allowed", Some("allow-once"), "user"),
+        ApprovalState::AllowedAlways => ("allowed", Some("allow-always"), "user"),
+        ApprovalState::Denied => ("denied", Some("deny"), "user"),
+        ApprovalState::Expired => ("expired", None, "timeout"),
     };
     let mut past = json!({
         "id": entry.id, "urlPath": "/settings/approvals", "createdAtMs": entry.created_at_ms,
@@ -128,29 +136,29 @@ fn past(entry: &Entry) -> Option<Value> {
     Some(past)
 }
 
-async fn rules(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn rules(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let PolicyParams {} = asked.params()?;
     let rules = desk.rules().await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
     Ok(snapshot(&desk, &rules))
 }
 
-async fn set_rules(mut asked: Asked, desk: Desk) -> Result<Value, ErrorShape> {
+async fn set_rules(mut asked: MethodRequest, desk: ExecApprovals) -> Result<Value, ErrorShape> {
     let SetPolicyParams { file, base_hash } = asked.params()?;
     let wrong = |why: String| ErrorShape::invalid(format!("invalid exec.approvals.set params: {why}"));
-    let policy = Policy::new(file).map_err(wrong)?;
+    let policy = ApprovalPolicy::new(file).map_err(wrong)?;
     let rules = desk.set_rules(policy, base_hash.as_deref()).await;
     Ok(snapshot(&desk, &rules.map_err(|error| refusal(&error, asked.generation()))?))
 }
 
-fn snapshot(desk: &Desk, rules: &Rules) -> Value {
-    json!({"path": desk.place(), "exists": rules.exists, "hash": rules.hash, "file": rules.policy.shown()})
+fn snapshot(desk: &ExecApprovals, rules: &ApprovalRules) -> Value {
+    json!({"path": desk.location(), "exists": rules.exists, "hash": rules.hash, "file": rules.policy.redacted()})
 }
 
 /// Maps an approval error to a response.
 fn refusal(error: &Error, generation: Generation) -> ErrorShape {
     let text = error.to_string();
     match error {
-        Error::Unknown(_) | Error::Settled(..) | Error::Void { .. } => match generation {
+        Error::Unknown(_) | Error::Settled(..) | Error::Invalidated { .. } => match generation {
             Generation::Three => ErrorShape::invalid(text),
             Generation::Four => ErrorShape::new(Code::ApprovalNotFound, text),
         },

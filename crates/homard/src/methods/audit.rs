@@ -18,7 +18,7 @@ pub(crate) fn methods(journal: &Arc<Journal>, log: &Audit) -> [Method; 2] {
         let journal = journal.upgrade();
         async move {
             let journal = journal.ok_or_else(|| ErrorShape::unavailable("the gateway is stopping"))?;
-            audit::described(&journal).await.map_err(|error| ErrorShape::unavailable(error.to_string()))
+            audit::anchor_notes(&journal).await.map_err(|error| ErrorShape::unavailable(error.to_string()))
         }
     });
     let log = log.clone();

@@ -1,16 +1,16 @@
 //! `channels.*`, `send` and `poll`: state of chat platforms, pairing, and sending messages.
 
-mod say;
+mod send;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use homard_agent::Ambient;
 use homard_channels::{
-    Outgoing, Place,
-    pairing::{Book, Error, PENDING, Request, TTL_MS},
+    Destination, Outgoing,
+    pairing::{Error, MAX_PENDING, PairingRequest, PairingStore, TTL_MS},
 };
 use homard_config::{edit, path::Path};
-use homard_gateway::{Asked, Method, Scope};
+use homard_gateway::{Method, MethodRequest, Scope};
 use homard_proto::{
     ErrorShape,
     method::channels::{
@@ -18,37 +18,42 @@ use homard_proto::{
         StatusParams,
     },
 };
-use homard_store::{DeliveryRow, DeliveryState, Target};
+use homard_store::{DeliveryRow, DeliveryState, DeliveryTarget};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use self::say::Said;
+use self::send::SendResults;
 use crate::{
-    assemble::channels::{Account, Channels, KINDS, approve, label},
+    assemble::channels::{AccountRuntime, ApprovedSender, CHANNEL_KINDS, Channels, approve, label},
     config::{
-        change::{By, change},
+        change::{ChangeAuthor, change},
         channels::DEFAULT_ACCOUNT,
     },
-    live::Live,
     paths::Paths,
+    reload::ConfigReloader,
 };
 
 /// Default timeout of a probe.
-const PROBE: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The objects that the methods need.
 #[derive(Clone)]
-struct House {
+struct ChannelMethods {
     channels: Channels,
-    live: Live,
+    live: ConfigReloader,
     paths: Paths,
-    said: Said,
+    results: SendResults,
 }
 
 /// Returns the methods for channels.
-pub(super) fn methods(channels: &Channels, live: &Live, paths: &Paths) -> Vec<Method> {
-    let house = House { channels: channels.clone(), live: live.clone(), paths: paths.clone(), said: Said::default() };
+pub(super) fn methods(channels: &Channels, live: &ConfigReloader, paths: &Paths) -> Vec<Method> {
+    let house = ChannelMethods {
+        channels: channels.clone(),
+        live: live.clone(),
+        paths: paths.clone(),
+        results: SendResults::default(),
+    };
     vec![
         method("channels.status", Scope::Read, &house, status),
         method("channels.logs", Scope::Read, &house, logs),
@@ -57,12 +62,17 @@ pub(super) fn methods(channels: &Channels, live: &Live, paths: &Paths) -> Vec<Me
         method("channels.pairing.approve", Scope::Admin, &house, pairing_approve),
         method("channels.pairing.dismiss", Scope::Pairing, &house, pairing_dismiss),
         method("channels.pairing.revoke", Scope::Admin, &house, pairing_revoke),
-        method("send", Scope::Write, &house, say::send),
-        method("poll", Scope::Write, &house, say::poll),
+        method("send", Scope::Write, &house, send::send),
+        method("poll", Scope::Write, &house, send::poll),
     ]
 }
 
-fn method<A>(name: &'static str, scope: Scope, house: &House, answer: fn(Asked, House) -> A) -> Method
+fn method<A>(
+    name: &'static str,
+    scope: Scope,
+    house: &ChannelMethods,
+    answer: fn(MethodRequest, ChannelMethods) -> A,
+) -> Method
 where
     A: Future<Output = Result<Value, ErrorShape>> + Send + 'static,
 {
@@ -70,23 +80,23 @@ where
     Method::new(name, scope, move |asked| answer(asked, house.clone()))
 }
 
-async fn status(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+async fn status(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
     let StatusParams { probe, timeout_ms } = asked.params()?;
-    let patience = timeout_ms.map_or(PROBE, Duration::from_millis).min(PROBE * 3);
+    let patience = timeout_ms.map_or(PROBE_TIMEOUT, Duration::from_millis).min(PROBE_TIMEOUT * 3);
     let mut rows: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let outbox = house.channels.outbox().await.map_err(unavailable)?;
     for ((channel, name), account) in house.channels.all() {
         let mut row = row(&name, &account, probe.then_some(patience)).await;
-        row["outbox"] = unsent(&outbox, (&channel, &name));
+        row["outbox"] = undelivered(&outbox, (&channel, &name));
         rows.entry(channel).or_default().push(row);
     }
-    for ((channel, name), why) in house.channels.broken() {
+    for ((channel, name), why) in house.channels.unusable() {
         let row = json!({
             "accountId": name, "enabled": true, "configured": false, "running": false, "connected": false, "lastError": why,
         });
         rows.entry(channel).or_default().push(row);
     }
-    let order: Vec<_> = KINDS.iter().map(|(name, _)| *name).filter(|name| rows.contains_key(*name)).collect();
+    let order: Vec<_> = CHANNEL_KINDS.iter().map(|(name, _)| *name).filter(|name| rows.contains_key(*name)).collect();
     let labels: Map<String, Value> = order.iter().map(|name| ((*name).to_owned(), label(name).into())).collect();
     let meta: Vec<_> = order
         .iter()
@@ -106,10 +116,10 @@ async fn status(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
 }
 
 /// Returns the undelivered messages of an account, as far as known.
-fn unsent(outbox: &[DeliveryRow], (channel, account): (&str, &str)) -> Value {
+fn undelivered(outbox: &[DeliveryRow], (channel, account): (&str, &str)) -> Value {
     let (mut waiting, mut unknown) = (0, Vec::new());
     for row in outbox {
-        let Target { channel: of, account: by, to } = &row.delivery.target;
+        let DeliveryTarget { channel: of, account: by, to } = &row.delivery.target;
         let is_by = by == account || (by.is_empty() && account == DEFAULT_ACCOUNT);
         if of != channel || !is_by {
             continue;
@@ -126,14 +136,14 @@ fn unsent(outbox: &[DeliveryRow], (channel, account): (&str, &str)) -> Value {
 }
 
 /// Returns the state of one account.
-async fn row(name: &str, account: &Account, probe: Option<Duration>) -> Value {
-    let mut row = json!({"accountId": name, "name": account.said.name, "enabled": true, "configured": true});
+async fn row(name: &str, account: &AccountRuntime, probe: Option<Duration>) -> Value {
+    let mut row = json!({"accountId": name, "name": account.config.name, "enabled": true, "configured": true});
     let standing = account.view();
     let fields = row.as_object_mut().into_iter().zip(standing.as_object());
     fields.for_each(|(row, standing)| row.extend(standing.clone()));
     if let Some(patience) = probe {
         let asked = timeout(patience, Channels::probe(account)).await;
-        let told = asked.unwrap_or_else(|_| Err(format!("it did not answer within {} ms", patience.as_millis())));
+        let told = asked.unwrap_or_else(|_| Err(format!("no answer within {} ms", patience.as_millis())));
         row["probe"] = match told {
             Ok(probe) => json!({
                 "ok": true, "bot": {"id": probe.id, "username": probe.username, "name": probe.name}, "hints": probe.hints,
@@ -145,7 +155,7 @@ async fn row(name: &str, account: &Account, probe: Option<Duration>) -> Value {
     row
 }
 
-async fn logs(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+async fn logs(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
     let LogsParams { channel, account_id } = asked.params()?;
     let of = |(known, name): &(String, String)| {
         *known == channel.trim().to_lowercase()
@@ -157,7 +167,7 @@ async fn logs(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     }
     let mut lines: Vec<(u64, Value)> = Vec::new();
     for ((_, name), account) in accounts {
-        let story = account.story().into_iter();
+        let story = account.incidents().into_iter();
         lines.extend(story.map(|(at, text)| (at, json!({"ts": at, "accountId": name, "text": text}))));
     }
     lines.sort_by_key(|(at, _)| *at);
@@ -166,7 +176,7 @@ async fn logs(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
 }
 
 /// Removes the credentials of an account from the config, which disconnects it.
-async fn logout(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+async fn logout(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
     let LogoutParams { channel, account_id } = asked.params()?;
     let name = channel.trim().to_lowercase();
     let secrets: &[&str] = match name.as_str() {
@@ -182,14 +192,14 @@ async fn logout(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     }
     let (live, paths) = (house.live, house.paths);
     let done = tokio::task::spawn_blocking(move || {
-        let done = change(&paths, By::Person, |text| {
+        let done = change(&paths, ChangeAuthor::User, |text| {
             let mut text = text.to_owned();
             for place in &places {
                 text = edit::unset(&text, place)?.0;
             }
             Ok(text)
         });
-        live.look();
+        live.reload();
         done
     });
     let done = done.await.map_err(unavailable)?.map_err(unavailable)?;
@@ -199,20 +209,28 @@ async fn logout(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
     Ok(json!({"channel": name, "accountId": account, "cleared": !done.changed.is_empty(), "loggedOut": !is_in}))
 }
 
-async fn pairing_list(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+async fn pairing_list(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
     let PairingListParams { channel } = asked.params()?;
     let now = Ambient::system().now_ms();
     let names: Vec<String> = match channel {
         Some(channel) => vec![channel.trim().to_lowercase()],
-        None => KINDS.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        None => CHANNEL_KINDS.iter().map(|(name, _)| (*name).to_owned()).collect(),
     };
-    let list = |name: &String| -> Result<Value, Error> { pairing_row(house.channels.book(), name, now) };
-    let channels: Vec<Value> = names.iter().map(list).collect::<Result<_, Error>>().map_err(refusal)?;
     let keys: Vec<(String, String)> = house.channels.all().into_iter().map(|(key, _)| key).collect();
+    pairing_document(house.channels.pairing_store(), &names, &keys, now).map_err(refusal)
+}
+
+/// Builds the list of pairing requests and approvals of these channels. `keys` are the running accounts.
+pub(crate) fn pairing_document(
+    book: &PairingStore,
+    names: &[String],
+    keys: &[(String, String)],
+    now: u64,
+) -> Result<Value, Error> {
+    let channels: Vec<Value> = names.iter().map(|name| pairing_row(book, name, now)).collect::<Result<_, Error>>()?;
     let mut requests = Vec::new();
-    for name in &names {
-        let pending = house.channels.book().pending(name, now).map_err(refusal)?;
-        requests.extend(pending.iter().map(|request| waiting(name, request)));
+    for name in names {
+        requests.extend(book.pending(name, now)?.iter().map(|request| pairing_request(name, request)));
     }
     let accounts = keys.iter().filter(|(channel, _)| names.contains(channel)).map(|(channel, account)| {
         json!({"channel": channel, "channelLabel": label(channel), "accountId": account, "notifySupported": true})
@@ -220,13 +238,13 @@ async fn pairing_list(mut asked: Asked, house: House) -> Result<Value, ErrorShap
     let is_owned = channels.iter().any(|one| one["approved"] != json!([]) || !one["approvedByAccount"].is_null());
     Ok(json!({
         "accounts": accounts.collect::<Vec<_>>(), "requests": requests, "commandOwnerConfigured": is_owned,
-        "limits": {"pendingPerAccount": PENDING, "ttlMs": TTL_MS}, "channels": channels,
+        "limits": {"pendingPerAccount": MAX_PENDING, "ttlMs": TTL_MS}, "channels": channels,
     }))
 }
 
 /// Returns the requests and approvals of a channel. `approved` has the ids of the default account, `approvedByAccount`
 /// those of the others, if there are any.
-pub(crate) fn pairing_row(book: &Book, channel: &str, now: u64) -> Result<Value, Error> {
+fn pairing_row(book: &PairingStore, channel: &str, now: u64) -> Result<Value, Error> {
     let (mut approved, mut by_account) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
     for (account, id) in book.all_approved(channel)? {
         match account {
@@ -242,7 +260,7 @@ pub(crate) fn pairing_row(book: &Book, channel: &str, now: u64) -> Result<Value,
 }
 
 /// Returns a pairing request as the control UI shows it.
-fn waiting(channel: &str, request: &Request) -> Value {
+fn pairing_request(channel: &str, request: &PairingRequest) -> Value {
     let account = request.account();
     let mut names =
         ["name", "firstName", "username", "tag"].iter().filter_map(|name| request.meta.get(*name)?.as_str());
@@ -257,19 +275,19 @@ fn waiting(channel: &str, request: &Request) -> Value {
     })
 }
 
-async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+async fn pairing_approve(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
     let PairingApproveParams { channel, account_id, code, notify, guest } = asked.params()?;
     if code.trim().is_empty() {
         return Err(ErrorShape::invalid("invalid channels.pairing.approve params: must have required property 'code'"));
     }
     let request = code.trim().to_ascii_uppercase();
     let channel = channel.trim().to_lowercase();
-    check_account(house.channels.book(), (&channel, account_id.as_deref()), &code)?;
+    check_account(house.channels.pairing_store(), (&channel, account_id.as_deref()), &code)?;
     let (channels, paths, live, named) = (house.channels.clone(), house.paths, house.live, channel.clone());
     let approving = tokio::task::spawn_blocking(move || {
         let now = Ambient::system().now_ms();
-        let approved = approve((channels.book(), &paths), (&named, &code), guest, now);
-        live.look();
+        let approved = approve((channels.pairing_store(), &paths), (&named, &code), guest, now);
+        live.reload();
         approved
     });
     let approved = approving.await.map_err(unavailable)?.map_err(ErrorShape::invalid)?;
@@ -277,65 +295,76 @@ async fn pairing_approve(mut asked: Asked, house: House) -> Result<Value, ErrorS
     if notify {
         let outgoing = Outgoing {
             id: format!("approved-{channel}-{request}"),
-            place: Place { to: approved.id.clone(), thread: None },
-            text: "You are let in. Say something.".to_owned(),
+            destination: Destination { to: approved.id.clone(), thread: None },
+            text: "Access approved. Send a message to start chatting.".to_owned(),
             ..Outgoing::default()
         };
         told = house
             .channels
-            .say((Some(&channel), Some(&approved.account)), outgoing)
+            .send_now((Some(&channel), Some(&approved.account)), outgoing)
             .await
             .err()
             .map(|error| error.to_string());
     }
-    let notification = match (notify, &told) {
+    Ok(approval_document((&channel, &request), &approved, notify, told.as_deref()))
+}
+
+/// Builds the result of an approval. `error` says why the sender was not notified.
+pub(crate) fn approval_document(
+    (channel, request): (&str, &str),
+    approved: &ApprovedSender,
+    notify: bool,
+    error: Option<&str>,
+) -> Value {
+    let notification = match (notify, error) {
         (false, _) => "not-requested",
         (true, None) => "sent",
         (true, Some(_)) => "failed",
     };
-    Ok(json!({
-        "ok": true, "channel": channel, "accountId": approved.account, "id": approved.id, "owner": approved.is_owner, "notified": notify && told.is_none(),
-        "notifyError": told, "requestId": request, "senderId": approved.id, "notification": notification,
+    json!({
+        "ok": true, "channel": channel, "accountId": approved.account, "id": approved.id, "owner": approved.is_owner,
+        "notified": notify && error.is_none(), "notifyError": error, "requestId": request, "senderId": approved.id,
+        "notification": notification,
         "commandOwnerBootstrap": if approved.is_owner { "configured" } else { "not-requested" },
-    }))
+    })
 }
 
 /// Rejects a request that belongs to another account than the one that is named.
-fn check_account(book: &Book, (channel, named): (&str, Option<&str>), code: &str) -> Result<(), ErrorShape> {
+fn check_account(book: &PairingStore, (channel, named): (&str, Option<&str>), code: &str) -> Result<(), ErrorShape> {
     let Some(named) = named else { return Ok(()) };
     let pending = book.pending(channel, Ambient::system().now_ms()).map_err(refusal)?;
     let request = pending.iter().find(|request| request.code.eq_ignore_ascii_case(code.trim()));
-    match request.map(Request::account) {
+    match request.map(PairingRequest::account) {
         Some(account) if account != named => {
-            Err(ErrorShape::invalid(format!("request {code} is of account {account}, not of account {named}")))
+            Err(ErrorShape::invalid(format!("request {code} belongs to account {account}, not to account {named}")))
         }
         // Unknown codes are rejected later.
         Some(_) | None => Ok(()),
     }
 }
 
-async fn pairing_dismiss(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+async fn pairing_dismiss(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
     let PairingDismissParams { channel, account_id, request_id } = asked.params()?;
     let channel = channel.trim().to_lowercase();
-    check_account(house.channels.book(), (&channel, account_id.as_deref()), &request_id)?;
+    check_account(house.channels.pairing_store(), (&channel, account_id.as_deref()), &request_id)?;
     let dismissing = tokio::task::spawn_blocking(move || {
-        house.channels.book().dismiss(&channel, &request_id, Ambient::system().now_ms())
+        house.channels.pairing_store().dismiss(&channel, &request_id, Ambient::system().now_ms())
     });
     let request = dismissing.await.map_err(unavailable)?.map_err(refusal)?;
     Ok(json!({"requestId": request.code, "senderId": request.id}))
 }
 
-async fn pairing_revoke(mut asked: Asked, house: House) -> Result<Value, ErrorShape> {
+async fn pairing_revoke(mut asked: MethodRequest, house: ChannelMethods) -> Result<Value, ErrorShape> {
     let PairingRevokeParams { channel, id } = asked.params()?;
     let channel = channel.trim().to_lowercase();
-    let was_in = house.channels.book().revoke(&channel, id.trim()).map_err(refusal)?;
+    let was_in = house.channels.pairing_store().revoke(&channel, id.trim()).map_err(refusal)?;
     Ok(json!({"ok": true, "channel": channel, "id": id.trim(), "revoked": was_in}))
 }
 
 fn refusal(error: Error) -> ErrorShape {
     match error {
         Error::Channel(_) | Error::Code(_) => ErrorShape::invalid(error.to_string()),
-        Error::Garbled { .. } | Error::Disk { .. } => unavailable(error),
+        Error::Corrupt { .. } | Error::Io { .. } => unavailable(error),
     }
 }
 

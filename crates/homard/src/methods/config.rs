@@ -9,7 +9,7 @@ use homard_config::{
     path::Path,
     redact, schema,
 };
-use homard_gateway::{Asked, Method, Needs, Scope};
+use homard_gateway::{Method, MethodRequest, MethodScopes, Scope};
 use homard_proto::{
     ErrorShape, Generation,
     method::config::{ApplyParams, GetParams, LookupParams, PatchParams, Raw, SchemaParams, SetParams},
@@ -21,19 +21,20 @@ use super::on_blocking_thread;
 use crate::{
     config::{
         Config,
-        change::{By, Change, Refusal, change, issue},
+        change::{ChangeAuthor, ConfigChange, ConfigChangeError, change, issue},
     },
-    live::{Came, Live, effect::Effect},
     paths::Paths,
+    reload::{ConfigReloader, ReloadResult, effect::Effect},
 };
 
 /// Returns the methods for the config.
-pub(super) fn methods(live: &Live, paths: &Paths) -> Vec<Method> {
-    let look = Needs { three: Scope::Admin, four: Scope::Read };
-    let method = |name, needs: Needs, answer: fn(Asked, &Live, &Paths) -> Result<Value, ErrorShape>| {
-        let place = (live.clone(), paths.clone());
-        Method::new(name, needs, move |asked| on_blocking_thread(asked, place.clone(), answer))
-    };
+pub(super) fn methods(live: &ConfigReloader, paths: &Paths) -> Vec<Method> {
+    let look = MethodScopes { v3: Scope::Admin, v4: Scope::Read };
+    let method =
+        |name, needs: MethodScopes, answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>| {
+            let place = (live.clone(), paths.clone());
+            Method::new(name, needs, move |asked| on_blocking_thread(asked, place.clone(), answer))
+        };
     vec![
         method("config.get", look, get),
         method("config.schema", look, describe),
@@ -45,7 +46,7 @@ pub(super) fn methods(live: &Live, paths: &Paths) -> Vec<Method> {
 }
 
 /// Returns the current file, and the config that is used instead if it is invalid.
-fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+fn get(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let GetParams {} = asked.params()?;
     let file = Config::read_file(&paths.config);
     let loaded = Config::inspect(paths).map_or_else(|loaded| *loaded, |chosen| chosen.loaded);
@@ -53,41 +54,41 @@ fn get(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape
     let parsed = text.and_then(|text| edit::value(text).ok());
     // A file that cannot be parsed is not returned: its secrets cannot be found. `null` and not an empty text, which
     // would look like the whole file.
-    let raw = text.zip(parsed.as_ref()).map(|(text, parsed)| shown(text, parsed, asked.may(Scope::Admin)));
+    let raw = text.zip(parsed.as_ref()).map(|(text, parsed)| visible_text(text, parsed, asked.has_scope(Scope::Admin)));
     let parsed = parsed.unwrap_or_else(|| json!({}));
     let mut answer = json!({
         "path": paths.config, "exists": text.is_some() || !file.problems.is_empty(), "raw": raw,
         "parsed": redact::redact(&parsed), "valid": file.is_valid(), "config": redact::redact(&loaded.source),
-        "hash": file.hash, "issues": file.wrong().iter().map(issue).collect::<Vec<_>>(),
+        "hash": file.hash, "issues": file.all_problems().iter().map(issue).collect::<Vec<_>>(),
         "warnings": file.warnings.iter().map(issue).collect::<Vec<_>>(), "legacyIssues": [],
     });
     if asked.generation() == Generation::Four {
         answer["sourceConfig"] = redact::redact(&file.source);
-        answer["runtimeConfig"] = redact::redact(&live.used().source);
+        answer["runtimeConfig"] = redact::redact(&live.current().source);
         answer["includedPaths"] = json!(file.files.iter().skip(1).collect::<Vec<_>>());
         answer["configRevisionHash"] = file.hash.into();
-        answer["appliedConfigHash"] = live.used().hash.as_str().into();
+        answer["appliedConfigHash"] = live.current().hash.as_str().into();
     }
     Ok(answer)
 }
 
 /// Returns the text of the file for a client. Comments may contain unrecognized secrets, so only clients that may
 /// change the file receive them.
-fn shown(text: &str, parsed: &Value, with_comments: bool) -> String {
+fn visible_text(text: &str, parsed: &Value, with_comments: bool) -> String {
     if with_comments { redact::redact_text(text) } else { format!("{:#}\n", redact::redact(parsed)) }
 }
 
 /// Returns the schema and the UI hints.
-fn describe(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
+fn describe(mut asked: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<Value, ErrorShape> {
     let SchemaParams {} = asked.params()?;
     Ok(json!({
-        "schema": schema::written_out::<Config>(), "uiHints": schema::hints::<Config>(),
+        "schema": schema::schema_inlined::<Config>(), "uiHints": schema::hints::<Config>(),
         "version": env!("CARGO_PKG_VERSION"), "generatedAt": iso(Ambient::system().now_ms()),
     }))
 }
 
 /// Returns one key of the schema and its children. The root is `.`; a list item may be written `[]`.
-fn look_up(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
+fn look_up(mut asked: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<Value, ErrorShape> {
     let LookupParams { path } = asked.params()?;
     let place = match path.trim() {
         "." => Path::root(),
@@ -96,24 +97,24 @@ fn look_up(mut asked: Asked, _: &Live, _: &Paths) -> Result<Value, ErrorShape> {
             .parse()
             .map_err(|error: homard_config::path::Error| ErrorShape::invalid(error.to_string()))?,
     };
-    schema::look_up::<Config>(&place)
+    schema::describe_key::<Config>(&place)
         .ok_or_else(|| ErrorShape::invalid(format!("config schema path not found: {path}")))
 }
 
-fn set(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+fn set(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let SetParams { raw, base_hash } = asked.params()?;
     let value = object("config.set", &raw)?;
-    made((live, paths), base_hash.as_deref(), |text| whole(&raw, &value, text))
+    apply_change((live, paths), base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
 }
 
 /// Same as `set`: changes are always applied immediately, without waiting for active runs.
-fn apply(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+fn apply(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let ApplyParams { raw, base_hash } = asked.params()?;
     let value = object("config.apply", &raw)?;
-    made((live, paths), base_hash.as_deref(), |text| whole(&raw, &value, text))
+    apply_change((live, paths), base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
 }
 
-fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+fn patch(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let PatchParams { raw, base_hash, replace_paths } = asked.params()?;
     let patch = object("config.patch", &raw)?;
     let replaced = replace_paths.iter().map(|path| {
@@ -121,11 +122,11 @@ fn patch(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSha
         path.parse().map_err(wrong)
     });
     let replaced: Vec<Path> = replaced.collect::<Result<_, _>>()?;
-    made((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))
+    apply_change((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))
 }
 
 /// Returns the text of the file with some keys changed. Paths in `replaced` are replaced as a whole instead of merged.
-pub(crate) fn patched(patch: &Value, replaced: &[Path], text: &str) -> Result<String, Refusal> {
+pub(crate) fn patched(patch: &Value, replaced: &[Path], text: &str) -> Result<String, ConfigChangeError> {
     let mut value = edit::value(text)?;
     patch::merge(&mut value, patch, &Path::root(), replaced);
     // An empty file without additions becomes `{}`.
@@ -146,12 +147,12 @@ pub(crate) fn object(method: &str, raw: &Raw) -> Result<Value, ErrorShape> {
 
 /// Returns the text that a client sent, with the secrets that it was not shown. A form sends plain JSON whatever the
 /// file's format is; then only the differing values are edited in the file's text, and its comments stay.
-pub(crate) fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refusal> {
+pub(crate) fn submitted_text(raw: &Raw, value: &Value, text: &str) -> Result<String, ConfigChangeError> {
     if raw.0 == redact::redact_text(text) {
         return Ok(text.to_owned());
     }
     let (mut value, old) = (value.clone(), edit::value(text).unwrap_or_default());
-    redact::restore(&mut value, &old).map_err(Refusal::Hidden)?;
+    redact::restore(&mut value, &old).map_err(ConfigChangeError::Hidden)?;
     let is_plain = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
     if is_plain(&raw.0)
         && !is_plain(text)
@@ -164,14 +165,14 @@ pub(crate) fn whole(raw: &Raw, value: &Value, text: &str) -> Result<String, Refu
 }
 
 /// Makes a change, applies it, and reports which keys need a restart.
-pub(crate) fn made(
-    (live, paths): (&Live, &Paths),
+pub(crate) fn apply_change(
+    (live, paths): (&ConfigReloader, &Paths),
     base: Option<&str>,
-    edit: impl Fn(&str) -> Result<String, Refusal>,
+    edit: impl Fn(&str) -> Result<String, ConfigChangeError>,
 ) -> Result<Value, ErrorShape> {
-    let done = change(paths, By::Client(base), edit).map_err(|refusal| refused(&refusal))?;
-    let came = live.look();
-    let Change { changed, after, .. } = done;
+    let done = change(paths, ChangeAuthor::Client(base), edit).map_err(|refusal| change_error(&refusal))?;
+    let came = live.reload();
+    let ConfigChange { changed, after, .. } = done;
     let restart: Vec<_> = changed.iter().filter(|path| Effect::of(path) == Effect::Restart).collect();
     let mut answer = json!({
         "ok": true, "path": paths.config, "hash": after.hash, "config": redact::redact(&after.source),
@@ -181,33 +182,34 @@ pub(crate) fn made(
         answer["noop"] = true.into();
     }
     match came {
-        Came::Refused(why) => answer["notice"] = why.into(),
+        ReloadResult::Rejected(why) => answer["notice"] = why.into(),
         // The file watcher may have applied it first.
-        Came::Nothing | Came::Applied { .. } => {}
+        ReloadResult::Unchanged | ReloadResult::Applied { .. } => {}
     }
     Ok(answer)
 }
 
 /// Maps a rejected change to a response.
-pub(super) fn refused(refusal: &Refusal) -> ErrorShape {
+pub(super) fn change_error(refusal: &ConfigChangeError) -> ErrorShape {
     let with_issues = |message: String, issues: Vec<Value>| ErrorShape {
         details: Some(json!({"issues": issues})),
         ..ErrorShape::invalid(message)
     };
     match refusal {
-        Refusal::Invalid(problems) => {
+        ConfigChangeError::Invalid(problems) => {
             let first = problems.first().map(ToString::to_string).unwrap_or_default();
             with_issues(format!("invalid config: {first}"), problems.iter().map(issue).collect())
         }
-        Refusal::Hidden(paths) => {
+        ConfigChangeError::Hidden(paths) => {
             let what = format!("must not be {}: there is no secret to keep", redact::REDACTED);
             let issues = paths.iter().map(|path| json!({"path": path.to_string(), "message": what})).collect();
             with_issues(refusal.to_string(), issues)
         }
-        Refusal::Stale | Refusal::Unreadable(_) | Refusal::Edit(_) | Refusal::Missing => {
-            ErrorShape::invalid(refusal.to_string())
-        }
-        Refusal::Write(error) => {
+        ConfigChangeError::Stale
+        | ConfigChangeError::Unreadable(_)
+        | ConfigChangeError::Edit(_)
+        | ConfigChangeError::Missing => ErrorShape::invalid(refusal.to_string()),
+        ConfigChangeError::Write(error) => {
             let why = std::error::Error::source(error).map(|why| format!(": {why}")).unwrap_or_default();
             ErrorShape::unavailable(format!("{error}{why}"))
         }
@@ -221,7 +223,7 @@ mod tests {
     fn set_to(raw: &str, text: &str) -> Result<String, String> {
         let raw = Raw(raw.to_owned());
         let value = object("config.set", &raw).map_err(|error| error.message)?;
-        whole(&raw, &value, text).map_err(|refusal| refusal.to_string())
+        submitted_text(&raw, &value, text).map_err(|refusal| refusal.to_string())
     }
 
     #[test]
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(set_to(&edited, text).unwrap(), edited.replace("'__OPENCLAW_REDACTED__'", "\"hush\""));
         assert_eq!(
             set_to("{gateway: {auth: {password: '__OPENCLAW_REDACTED__'}}}", text).unwrap_err(),
-            "__OPENCLAW_REDACTED__ stands for a secret that is not shown, and gateway.auth.password has none"
+            "__OPENCLAW_REDACTED__ is the placeholder of a redacted secret, but gateway.auth.password has no secret"
         );
     }
 

@@ -7,25 +7,25 @@ pub(crate) mod config;
 pub(crate) mod plugins;
 mod skills;
 
-use homard_agent::approval::Desk;
-use homard_gateway::{Asked, Method};
+use homard_agent::approval::ExecApprovals;
+use homard_gateway::{Method, MethodRequest};
 use homard_proto::ErrorShape;
 use serde_json::Value;
 
-use crate::{assemble::channels::Channels, live::Live, paths::Paths};
+use crate::{assemble::channels::Channels, paths::Paths, reload::ConfigReloader};
 
 /// Returns all methods for the config, skills, approvals and channels.
-pub(crate) fn all(live: &Live, paths: &Paths, (desk, chats): (&Desk, &Channels)) -> Vec<Method> {
+pub(crate) fn all(live: &ConfigReloader, paths: &Paths, (desk, chats): (&ExecApprovals, &Channels)) -> Vec<Method> {
     let files = config::methods(live, paths).into_iter().chain(skills::methods(live, paths));
     files.chain(approvals::methods(desk)).chain(channels::methods(chats, live, paths)).collect()
 }
 
 /// Runs a method that may block on the disk. It completes even if the client disconnects.
 async fn on_blocking_thread(
-    asked: Asked,
-    (live, paths): (Live, Paths),
-    answer: fn(Asked, &Live, &Paths) -> Result<Value, ErrorShape>,
+    asked: MethodRequest,
+    (live, paths): (ConfigReloader, Paths),
+    answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>,
 ) -> Result<Value, ErrorShape> {
     let answering = tokio::task::spawn_blocking(move || answer(asked, &live, &paths)).await;
-    answering.unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("it could not be answered: {error}"))))
+    answering.unwrap_or_else(|error| Err(ErrorShape::unavailable(format!("the request failed: {error}"))))
 }

@@ -5,7 +5,7 @@ use homard_config::{
     path::{Path, get},
     redact,
 };
-use homard_gateway::{Asked, Method, Scope};
+use homard_gateway::{Method, MethodRequest, Scope};
 use homard_proto::{
     ErrorShape,
     method::skills::{StatusParams, UpdateParams},
@@ -13,16 +13,16 @@ use homard_proto::{
 use homard_skills::report;
 use serde_json::{Value, json};
 
-use super::{config::refused, on_blocking_thread};
+use super::{config::change_error, on_blocking_thread};
 use crate::{
-    assemble::{office::workspace, skills::Library},
-    config::change::{By, change},
-    live::Live,
+    assemble::{factory::workspace, skills::SkillLibrary},
+    config::change::{ChangeAuthor, change},
     paths::Paths,
+    reload::ConfigReloader,
 };
 
 /// Returns the methods for skills.
-pub(super) fn methods(live: &Live, paths: &Paths) -> [Method; 2] {
+pub(super) fn methods(live: &ConfigReloader, paths: &Paths) -> [Method; 2] {
     let (looking, writing) = ((live.clone(), paths.clone()), (live.clone(), paths.clone()));
     [
         Method::new("skills.status", Scope::Read, move |asked| on_blocking_thread(asked, looking.clone(), status)),
@@ -31,18 +31,18 @@ pub(super) fn methods(live: &Live, paths: &Paths) -> [Method; 2] {
 }
 
 /// Returns the skills of an agent as they are on disk.
-fn status(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+fn status(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let StatusParams { agent_id } = asked.params()?;
-    let used = live.used();
+    let used = live.current();
     let unknown = || ErrorShape::invalid(format!("unknown agent id \"{}\"", agent_id.as_deref().unwrap_or_default()));
     let agent = used.config.agents.member(agent_id.as_deref()).ok_or_else(unknown)?;
     let workspace = workspace(&used.config, paths, &agent);
-    let library = Library::of(&used, paths, &agent, &workspace);
-    Ok(report(&library.book(), &workspace, &library.roots.managed))
+    let library = SkillLibrary::of(&used, paths, &agent, &workspace);
+    Ok(report(&library.discover(), &workspace, &library.roots.managed))
 }
 
 /// Changes the settings of a skill and applies them.
-fn update(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorShape> {
+fn update(mut asked: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let params: UpdateParams = asked.params()?;
     let key = params.skill_key.trim().to_owned();
     if key.is_empty() {
@@ -50,9 +50,9 @@ fn update(mut asked: Asked, live: &Live, paths: &Paths) -> Result<Value, ErrorSh
     }
     let place = Path::root().key("skills").key("entries").key(&key);
     // Without a base hash the change applies to the current file.
-    let done = change(paths, By::Person, |text| Ok(edited(text, &place, &params)?));
-    let after = done.map_err(|refusal| refused(&refusal))?.after;
-    live.look();
+    let done = change(paths, ChangeAuthor::User, |text| Ok(edited(text, &place, &params)?));
+    let after = done.map_err(|refusal| change_error(&refusal))?.after;
+    live.reload();
     let entry = get(&after.source, &place).map_or_else(|| json!({}), redact::redact);
     Ok(json!({"ok": true, "skillKey": key, "config": entry}))
 }

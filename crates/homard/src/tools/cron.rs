@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use homard_agent::{
     ambient::iso,
     schedule::{
-        Mode, Permit, Ran, Schedule,
-        job::{Job, Wake},
+        JobCheck, RunMode, RunNowResult, Schedule,
+        job::{CronJob, WakeMode},
     },
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
@@ -16,27 +16,27 @@ use homard_tools::Recipients;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{failure, refusal, told};
+use super::{failure, json_result, refusal};
 
 const NAME: &str = "cron";
 
 /// Answer to an argument of OpenClaw's that is unsupported.
-const NO_CONTEXT: &str = "contextMessages has no effect here: say what must be known in the job's own text";
+const NO_CONTEXT: &str = "contextMessages is not supported; write the necessary context into the job's text";
 
 /// Maximum runs of a job that are listed.
-const RUNS: usize = 50;
+const MAX_RUNS: usize = 50;
 
 const DESCRIPTION: &str = "\
-Jobs that run by themselves, and reminders. Actions: status; list (includeDisabled); add (job); update, remove, run, runs \
-(jobId; patch for update, runMode due|force for run); wake (text, mode now|next-heartbeat) tells the main session \
-something.
+Scheduled jobs and reminders. Actions: status; list (includeDisabled); add (job); update, remove, run, runs \
+(jobId; patch for update, runMode due|force for run); wake (text, mode now|next-heartbeat) sends an event to the main \
+session.
 A job: {name, schedule, payload, sessionTarget, delivery?, enabled?}.
 schedule: {kind:\"at\", at:\"2026-01-31T09:00:00+01:00\"} once, {kind:\"every\", everyMs:3600000}, or \
-{kind:\"cron\", expr:\"0 9 * * 1-5\", tz:\"Europe/Berlin\"}. Look at the clock before you say a time.
-payload and sessionTarget: {kind:\"systemEvent\", text} for \"main\": the text is told to the main session; \
+{kind:\"cron\", expr:\"0 9 * * 1-5\", tz:\"Europe/Berlin\"}. Check the current time before you set one.
+payload and sessionTarget: {kind:\"systemEvent\", text} for \"main\": the text is sent to the main session; \
 {kind:\"agentTurn\", message, model?, thinking?, timeoutSeconds?} for \"isolated\": an agent does it in a session of its own. delivery, for \
-\"isolated\": {mode:\"announce\", channel?, to?} sends its answer to somebody, without a channel where the main session was \
-spoken to last; {mode:\"none\"}, or none, does not.";
+\"isolated\": {mode:\"announce\", channel?, to?} sends the reply; without a channel, to the chat that the main session \
+used last; {mode:\"none\"} or no delivery sends nothing.";
 
 pub(crate) struct Cron {
     schedule: Arc<OnceLock<Schedule>>,
@@ -46,7 +46,7 @@ pub(crate) struct Cron {
 /// Arguments of the tool.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
+struct Args {
     action: String,
     gateway_url: Option<String>,
     #[serde(default)]
@@ -62,10 +62,10 @@ struct Arguments {
     context_messages: Option<f64>,
 }
 
-impl Arguments {
+impl Args {
     fn job(&self) -> Result<&str, String> {
         let id = self.job_id.as_deref().or(self.id.as_deref()).map(str::trim).filter(|id| !id.is_empty());
-        id.ok_or_else(|| format!("action {} needs a jobId; see them with action list", self.action))
+        id.ok_or_else(|| format!("action {} needs a jobId; action list shows all jobs", self.action))
     }
 }
 
@@ -76,34 +76,33 @@ impl Cron {
     }
 
     /// Returns the check that a job's replies go only to chats that this run may write to.
-    fn permit(&self, cx: &ToolCx) -> Permit {
+    fn permit(&self, cx: &ToolCx) -> JobCheck {
         let (recipients, cx) = (self.recipients.clone(), cx.clone());
         Box::new(move |job| job.recipient().map_or(Ok(()), |route| recipients.check((&cx, NAME), &route)))
     }
 
     /// Records that a job whose replies go to a chat was created or changed.
-    fn noted(&self, cx: &ToolCx, job: &Job) -> Value {
+    fn record_job(&self, cx: &ToolCx, job: &CronJob) -> Value {
         if let Some(route) = job.recipient() {
-            self.recipients.note((cx, NAME), &route, "scheduled");
+            self.recipients.audit((cx, NAME), &route, "scheduled");
         }
         json!(job)
     }
 
     async fn act(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
-        let mut arguments: Arguments =
+        let mut arguments: Args =
             serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
         if let Some(why) = refusal(&cx.origin, arguments.gateway_url.as_deref()) {
             return Err(why.to_owned());
         }
-        let schedule =
-            self.schedule.get().ok_or("there is no schedule: the gateway could not start one, see its log")?;
+        let schedule = self.schedule.get().ok_or("the scheduler is not running; see the gateway's log")?;
         let agent = cx.session.agent();
         match arguments.action.as_str() {
             "status" => Ok(status(schedule)),
             "list" => Ok(list(schedule, arguments.include_disabled)),
             "add" => {
                 let job = job(&mut arguments, agent)?;
-                let mut made = self.noted(cx, &schedule.add_if(job, self.permit(cx)).await.map_err(plain)?);
+                let mut made = self.record_job(cx, &schedule.add_if(job, self.permit(cx)).await.map_err(plain)?);
                 if arguments.context_messages.is_some_and(|count| count >= 1.0) {
                     made["note"] = json!(NO_CONTEXT);
                 }
@@ -112,33 +111,34 @@ impl Cron {
             "update" => {
                 let patch = arguments.patch.take().ok_or("action update needs a patch: the fields to change")?;
                 let changed = schedule.update_if((arguments.job()?, patch), self.permit(cx)).await;
-                changed.map(|job| self.noted(cx, &job)).map_err(plain)
+                changed.map(|job| self.record_job(cx, &job)).map_err(plain)
             }
             "remove" => {
                 let removed = schedule.remove(arguments.job()?).await.map_err(plain)?;
                 Ok(json!({"ok": true, "removed": removed}))
             }
             "run" => {
-                let mode = if arguments.run_mode.as_deref() == Some("due") { Mode::Due } else { Mode::Force };
+                let mode = if arguments.run_mode.as_deref() == Some("due") { RunMode::Due } else { RunMode::Force };
                 let ran = schedule.run(arguments.job()?, mode).await.map_err(plain)?;
                 Ok(match ran {
-                    Ran::Begun(run) => json!({"ok": true, "ran": true, "runId": run}),
-                    Ran::NotDue => json!({"ok": true, "ran": false, "reason": "not-due"}),
-                    Ran::AlreadyRunning => json!({"ok": true, "ran": false, "reason": "already-running"}),
+                    RunNowResult::Started(run) => json!({"ok": true, "ran": true, "runId": run}),
+                    RunNowResult::NotDue => json!({"ok": true, "ran": false, "reason": "not-due"}),
+                    RunNowResult::AlreadyRunning => json!({"ok": true, "ran": false, "reason": "already-running"}),
                 })
             }
             "runs" => {
-                let runs = schedule.runs(arguments.job()?).await.map_err(plain)?;
-                Ok(json!({"entries": &runs[runs.len().saturating_sub(RUNS)..]}))
+                let runs = schedule.history(arguments.job()?).await.map_err(plain)?;
+                Ok(json!({"entries": &runs[runs.len().saturating_sub(MAX_RUNS)..]}))
             }
             "wake" => {
                 let text = arguments.text.as_deref().map(str::trim).filter(|text| !text.is_empty());
-                let text = text.ok_or("action wake needs a text: what the main session is told")?;
-                let mode = if arguments.mode.as_deref() == Some("now") { Wake::Now } else { Wake::NextHeartbeat };
+                let text = text.ok_or("action wake needs a text: the event for the main session")?;
+                let mode =
+                    if arguments.mode.as_deref() == Some("now") { WakeMode::Now } else { WakeMode::NextHeartbeat };
                 schedule.wake(agent.cloned(), (text, cx.origin.authority), &mode).await.map_err(plain)?;
                 Ok(json!({"ok": true}))
             }
-            other => Err(format!("there is no action {other}; there are {}", ACTIONS.join(", "))),
+            other => Err(format!("unknown action {other}; supported: {}", ACTIONS.join(", "))),
         }
     }
 }
@@ -151,25 +151,25 @@ fn plain(error: impl ToString) -> String {
 }
 
 fn status(schedule: &Schedule) -> Value {
-    let seen = schedule.seen();
+    let seen = schedule.view();
     let next = seen.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
     let next = next.filter(|_| seen.is_enabled);
     json!({
-        "enabled": seen.is_enabled, "storePath": schedule.place(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
+        "enabled": seen.is_enabled, "storePath": schedule.location(), "jobs": seen.jobs.len(), "nextWakeAtMs": next,
         "nextWakeAt": next.map(iso),
     })
 }
 
 /// Returns the jobs, the next one first.
 fn list(schedule: &Schedule, with_disabled: bool) -> Value {
-    let seen = schedule.seen();
-    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| job.enabled || with_disabled).collect();
+    let seen = schedule.view();
+    let mut jobs: Vec<&CronJob> = seen.jobs.iter().filter(|job| job.enabled || with_disabled).collect();
     jobs.sort_by_key(|job| job.state.next_run_at_ms.unwrap_or(u64::MAX));
     json!({"jobs": jobs})
 }
 
 /// Returns the fields of a new job; its agent defaults to the caller.
-fn job(arguments: &mut Arguments, agent: Option<&AgentId>) -> Result<Extra, String> {
+fn job(arguments: &mut Args, agent: Option<&AgentId>) -> Result<Extra, String> {
     let mut job = arguments.job.take().ok_or("action add needs a job: its name, schedule and payload")?;
     if let Some(agent) = agent {
         job.entry("agentId").or_insert_with(|| json!(agent));
@@ -211,7 +211,7 @@ impl Tool for Cron {
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
         match self.act(&cx, arguments).await {
-            Ok(payload) => told(payload),
+            Ok(payload) => json_result(payload),
             Err(why) => failure(NAME, &why),
         }
     }

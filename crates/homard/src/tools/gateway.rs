@@ -12,21 +12,21 @@ use homard_proto::method::config::Raw;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{failure, refusal, told};
+use super::{failure, json_result, refusal};
 use crate::{
-    config::{Config, change::Refusal, change::issue},
-    live::Live,
-    methods::config::{made, object, patched, whole},
+    config::{Config, change::ConfigChangeError, change::issue},
+    methods::config::{apply_change, object, patched, submitted_text},
     paths::Paths,
+    reload::ConfigReloader,
 };
 
 const NAME: &str = "gateway";
 
 const DESCRIPTION: &str = "\
-Look at the config and change it. config.get shows it with its hash, secrets hidden. config.schema describes every key. \
-config.patch changes some keys: raw is JSON5 that is merged into it, null takes a key away. config.apply puts raw in \
-place of all of it. A change is at work at once. You may change models, thinking, names, heartbeats, messages.* and whether \
-skills are enabled; the rest is the owner's, who uses homard config set. Change only what you were asked to.";
+Read and change the config. config.get shows it with its hash, secrets redacted. config.schema describes every key. \
+config.patch changes some keys: raw is JSON5 that is merged into it, null removes a key. config.apply replaces the whole \
+config by raw. Changes apply at once. You may change models, thinking, names, heartbeats, messages.* and whether \
+skills are enabled; only the owner may change the rest, with homard config set. Change only what you were asked to.";
 
 const ACTIONS: [&str; 6] = ["restart", "config.get", "config.schema", "config.apply", "config.patch", "update.run"];
 
@@ -34,7 +34,7 @@ const ACTIONS: [&str; 6] = ["restart", "config.get", "config.schema", "config.ap
 const INCLUDE: &str = "$include";
 
 /// Keys that an agent may change in any agent's settings.
-const OF_AGENTS: &[&[&str]] = &[
+const AGENT_KEYS: &[&[&str]] = &[
     &["model"],
     &["imageModel"],
     &["name"],
@@ -50,34 +50,34 @@ const OF_AGENTS: &[&[&str]] = &[
 ];
 
 /// Paths of agents' settings; `*` stands for any name or index.
-const AGENTS: &[&[&str]] = &[&["agents", "defaults"], &["agents", "list", "*"], &["agents", "entries", "*"]];
+const AGENT_PATHS: &[&[&str]] = &[&["agents", "defaults"], &["agents", "list", "*"], &["agents", "entries", "*"]];
 
 /// Other keys that it may change.
-const OTHERS: &[&[&str]] = &[&["messages"], &["skills", "entries", "*", "enabled"]];
+const OTHER_KEYS: &[&[&str]] = &[&["messages"], &["skills", "entries", "*", "enabled"]];
 
-pub(crate) struct Gateway {
-    live: Arc<OnceLock<Live>>,
+pub(crate) struct GatewayTool {
+    live: Arc<OnceLock<ConfigReloader>>,
     paths: Paths,
 }
 
 /// Arguments of the tool.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
+struct Args {
     action: String,
     gateway_url: Option<String>,
     raw: Option<Raw>,
     base_hash: Option<String>,
 }
 
-impl Gateway {
+impl GatewayTool {
     /// Creates the tool; it works once the gateway runs.
-    pub(crate) fn new(live: Arc<OnceLock<Live>>, paths: Paths) -> Self {
+    pub(crate) fn new(live: Arc<OnceLock<ConfigReloader>>, paths: Paths) -> Self {
         Self { live, paths }
     }
 
     async fn act(&self, cx: &ToolCx, arguments: Value) -> Result<Value, String> {
-        let arguments: Arguments =
+        let arguments: Args =
             serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
         if let Some(why) = refusal(&cx.origin, arguments.gateway_url.as_deref()) {
             return Err(why.to_owned());
@@ -86,29 +86,29 @@ impl Gateway {
         let paths = self.paths.clone();
         // On a blocking thread, so that it completes even if the run is aborted.
         let done = tokio::task::spawn_blocking(move || act(&arguments, &live, &paths)).await;
-        done.unwrap_or_else(|error| Err(format!("the work broke off: {error}")))
+        done.unwrap_or_else(|error| Err(format!("the operation failed: {error}")))
     }
 }
 
-fn act(arguments: &Arguments, live: &Live, paths: &Paths) -> Result<Value, String> {
+fn act(arguments: &Args, live: &ConfigReloader, paths: &Paths) -> Result<Value, String> {
     match arguments.action.as_str() {
         "config.get" => Ok(get(paths)),
         "config.schema" => Ok(schema::schema::<Config>()),
         "config.patch" => {
-            let (raw, patch) = given(arguments)?;
+            let (raw, patch) = parse_raw(arguments)?;
             drop(raw);
             change(arguments, live, paths, &|text| patched(&patch, &[], text))
         }
         "config.apply" => {
-            let (raw, value) = given(arguments)?;
-            change(arguments, live, paths, &|text| whole(&raw, &value, text))
+            let (raw, value) = parse_raw(arguments)?;
+            change(arguments, live, paths, &|text| submitted_text(&raw, &value, text))
         }
         "restart" | "update.run" => {
-            Err("an agent does not restart or update the gateway. Most changes of the config are \
-                                         at work at once; where a restart is needed, ask the owner for it"
+            Err("an agent cannot restart or update the gateway. Most config changes apply at once; \
+                                         if a restart is needed, ask the owner"
                 .to_owned())
         }
-        other => Err(format!("there is no action {other}; there are {}", ACTIONS.join(", "))),
+        other => Err(format!("unknown action {other}; supported: {}", ACTIONS.join(", "))),
     }
 }
 
@@ -122,7 +122,7 @@ fn get(paths: &Paths) -> Value {
     })
 }
 
-fn given(arguments: &Arguments) -> Result<(Raw, Value), String> {
+fn parse_raw(arguments: &Args) -> Result<(Raw, Value), String> {
     let raw = arguments.raw.clone();
     let raw =
         raw.ok_or_else(|| format!("{} needs raw: the text of the config, or of a change to it", arguments.action))?;
@@ -132,10 +132,10 @@ fn given(arguments: &Arguments) -> Result<(Raw, Value), String> {
 
 /// Changes the current file, if an agent may make this change.
 fn change(
-    arguments: &Arguments,
-    live: &Live,
+    arguments: &Args,
+    live: &ConfigReloader,
     paths: &Paths,
-    edit: &dyn Fn(&str) -> Result<String, Refusal>,
+    edit: &dyn Fn(&str) -> Result<String, ConfigChangeError>,
 ) -> Result<Value, String> {
     let before = Config::read_file(&paths.config);
     let is_other = |hash: &String| !hash.trim().is_empty() && !hash.trim().eq_ignore_ascii_case(&before.hash);
@@ -143,13 +143,13 @@ fn change(
         return Err("the config has changed since you read it; look at it with config.get and try again".to_owned());
     }
     let text = before.text.as_deref().unwrap_or_default();
-    let plain = |error: Refusal| error.to_string();
+    let plain = |error: ConfigChangeError| error.to_string();
     let value = |text: &str| edit::value(text).map_err(|error| plain(error.into()));
     let new = edit(text).map_err(plain)?;
-    let mut theirs = owners(&value(text)?, &value(&new)?);
+    let mut theirs = changed_owner_keys(&value(text)?, &value(&new)?);
     if theirs.is_empty() {
         // Compared as loaded, too: with included files.
-        theirs = owners(&before.source, &Config::read(&paths.config, &new).source);
+        theirs = changed_owner_keys(&before.source, &Config::read(&paths.config, &new).source);
     }
     if !theirs.is_empty() {
         return Err(format!(
@@ -159,57 +159,59 @@ fn change(
         ));
     }
     // Checked by hash, so that it is the file that was inspected.
-    made((live, paths), Some(&before.hash), edit).map_err(|error| error.message)
+    apply_change((live, paths), Some(&before.hash), edit).map_err(|error| error.message)
 }
 
 /// Returns the owner's keys that differ.
-fn owners(before: &Value, after: &Value) -> Vec<String> {
-    let kept = |value| held(value, &mut Vec::new()).unwrap_or_default();
+fn changed_owner_keys(before: &Value, after: &Value) -> Vec<String> {
+    let kept = |value| owner_part(value, &mut Vec::new()).unwrap_or_default();
     diff::changed(&kept(before), &kept(after)).iter().map(ToString::to_string).collect()
 }
 
 /// Returns the part of a value that is reserved for the owner. A reference to a variable or another file always is: the
 /// variable may be a secret, and the file may contain references of its own.
-fn held<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
+fn owner_part<'a>(value: &'a Value, way: &mut Vec<&'a str>) -> Option<Value> {
     match value {
         Value::Object(members) => {
             let mut kept = Map::new();
             for (name, member) in members {
                 way.push(name);
-                kept.extend(held(member, way).map(|member| (name.clone(), member)));
+                kept.extend(owner_part(member, way).map(|member| (name.clone(), member)));
                 way.pop();
             }
             (!kept.is_empty()).then_some(Value::Object(kept))
         }
         Value::Array(items) => {
             way.push("*");
-            let kept: Vec<_> = items.iter().map(|item| held(item, way)).collect();
+            let kept: Vec<_> = items.iter().map(|item| owner_part(item, way)).collect();
             way.pop();
-            let is_open = is_free(way) && kept.iter().all(Option::is_none);
+            let is_open = is_agent_key(way) && kept.iter().all(Option::is_none);
             (!is_open).then(|| kept.into_iter().map(Option::unwrap_or_default).collect())
         }
         Value::String(text) if text.contains("${") => Some(value.clone()),
-        Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => (!is_free(way)).then(|| value.clone()),
+        Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {
+            (!is_agent_key(way)).then(|| value.clone())
+        }
     }
 }
 
 /// Returns true if an agent may change this path.
-fn is_free(way: &[&str]) -> bool {
+fn is_agent_key(way: &[&str]) -> bool {
     if way.contains(&INCLUDE) {
         return false;
     }
     let is_at = |start: &[&str]| {
         start.len() <= way.len() && start.iter().zip(way).all(|(wanted, name)| *wanted == "*" || wanted == name)
     };
-    let of_agents = AGENTS.iter().filter(|place| is_at(place)).any(|place| {
+    let of_agents = AGENT_PATHS.iter().filter(|place| is_at(place)).any(|place| {
         let rest = &way[place.len()..];
-        OF_AGENTS.iter().any(|key| rest.starts_with(key))
+        AGENT_KEYS.iter().any(|key| rest.starts_with(key))
     });
-    of_agents || OTHERS.iter().any(|key| is_at(key))
+    of_agents || OTHER_KEYS.iter().any(|key| is_at(key))
 }
 
 #[async_trait]
-impl Tool for Gateway {
+impl Tool for GatewayTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: NAME.to_owned(),
@@ -240,7 +242,7 @@ impl Tool for Gateway {
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
         match self.act(&cx, arguments).await {
-            Ok(result) => told(json!({"ok": true, "result": result})),
+            Ok(result) => json_result(json!({"ok": true, "result": result})),
             Err(why) => failure(NAME, &why),
         }
     }
@@ -266,7 +268,7 @@ mod tests {
                     after.pointer_mut(parent).unwrap()[name] = value;
                 }
             }
-            owners(&before, &after)
+            changed_owner_keys(&before, &after)
         };
         for (path, value) in [
             ("/agents/defaults/model", json!({"primary": "c/d", "fallbacks": ["e/f"]})),

@@ -8,13 +8,13 @@ use homard_agent::{
     Ambient, Profile,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec},
 };
-use homard_media::{Limits, fit};
+use homard_media::{ImageLimits, fit};
 use homard_model::{
-    Event, Request,
-    roster::{Candidate, Preferred, Roster},
+    ModelEvent, Request,
+    candidates::{Candidate, Candidates, PreferredCredential},
 };
 use homard_proto::message::{Block, Content, Message, User};
-use homard_tools::{FileAccess, enclose};
+use homard_tools::{FileAccess, read_attachment};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -26,11 +26,11 @@ const NAME: &str = "image";
 const PROMPT: &str = "Describe the image.";
 
 /// Maximum output tokens of a description.
-const LONGEST: u64 = 4_096;
+const MAX_OUTPUT_TOKENS: u64 = 4_096;
 
 pub(crate) struct Image {
     /// The image models, from the config.
-    eyes: Option<Choice>,
+    image_models: Option<Choice>,
     /// Files that it may open.
     files: FileAccess,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Image {
 /// Arguments of the tool.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
+struct Args {
     image: String,
     prompt: Option<String>,
     model: Option<String>,
@@ -48,20 +48,23 @@ struct Arguments {
 impl Image {
     /// Creates the tool with these models; without any it uses the agent's own.
     pub(crate) fn new(eyes: Option<Choice>, files: FileAccess) -> Self {
-        Self { eyes, files }
+        Self { image_models: eyes, files }
     }
 
-    async fn look(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, String> {
-        let arguments: Arguments =
+    async fn describe(&self, cx: &ToolCx, arguments: Value) -> Result<ToolResult, String> {
+        let arguments: Args =
             serde_json::from_value(arguments).map_err(|error| format!("the arguments cannot be read: {error}"))?;
-        let profile = profile(cx).ok_or("the agent of this session is gone")?;
+        let profile = profile(cx).ok_or("the agent of this session no longer exists")?;
         let candidates = self.candidates(&profile, arguments.model.as_deref())?;
         let picture = self.picture(cx, &arguments).await?;
         let prompt = arguments.prompt.as_deref().map(str::trim).filter(|prompt| !prompt.is_empty()).unwrap_or(PROMPT);
         let content = Content::Blocks(vec![Block::text(prompt), picture]);
         let user = User { content, ..User::text("", Ambient::system().now_ms()) };
-        let request =
-            Request { messages: vec![Arc::new(Message::User(user))], max_output: Some(LONGEST), ..Request::default() };
+        let request = Request {
+            messages: vec![Arc::new(Message::User(user))],
+            max_output: Some(MAX_OUTPUT_TOKENS),
+            ..Request::default()
+        };
         let mut failed = Vec::new();
         for candidate in candidates {
             match ask(&candidate, request.clone()).await {
@@ -72,32 +75,32 @@ impl Image {
                 Err(why) => failed.push(format!("{candidate}: {why}")),
             }
         }
-        Err(format!("no model could look at the picture: {}", failed.join("; ")))
+        Err(format!("no model could describe the picture: {}", failed.join("; ")))
     }
 
     /// Returns the candidates in order.
     fn candidates(&self, profile: &Profile, model: Option<&str>) -> Result<Vec<Candidate>, String> {
-        let chosen = |name: &str| (profile.choose)(name).map_err(|why| format!("{name} cannot look: {why}"));
+        let chosen = |name: &str| (profile.resolve_model)(name).map_err(|why| format!("{name} cannot be used: {why}"));
         let named = model.map(str::trim).filter(|model| !model.is_empty());
-        let rosters: Vec<Roster> = match (named, &self.eyes) {
+        let rosters: Vec<Candidates> = match (named, &self.image_models) {
             (Some(model), _) => vec![chosen(model)?],
             (None, Some(eyes)) if eyes.names().next().is_some() => {
                 eyes.names().map(chosen).collect::<Result<_, _>>()?
             }
-            (None, _) => vec![profile.roster.clone()],
+            (None, _) => vec![profile.candidates.clone()],
         };
         let now = Ambient::system().now_ms();
-        let all = rosters.iter().flat_map(|roster| roster.order(now, &Preferred::Any));
-        let seeing: Vec<_> = all.filter(|candidate| candidate.model.spec().sees).collect();
+        let all = rosters.iter().flat_map(|roster| roster.order(now, &PreferredCredential::Any));
+        let seeing: Vec<_> = all.filter(|candidate| candidate.model.spec().accepts_images).collect();
         if seeing.is_empty() {
-            return Err("no model that sees pictures is set up; the owner can name one in agents.defaults.imageModel"
+            return Err("no model with image input is configured; the owner can set one in agents.defaults.imageModel"
                 .to_owned());
         }
         Ok(seeing)
     }
 
     /// Loads a picture from the workspace.
-    async fn picture(&self, cx: &ToolCx, arguments: &Arguments) -> Result<Block, String> {
+    async fn picture(&self, cx: &ToolCx, arguments: &Args) -> Result<Block, String> {
         let name = arguments.image.trim();
         let name = name.strip_prefix('@').unwrap_or(name);
         let name = name.strip_prefix("file://").unwrap_or(name).to_owned();
@@ -106,10 +109,10 @@ impl Image {
         }
         let (files, root) = (self.files.clone(), cx.workdir.clone());
         let loading = tokio::task::spawn_blocking(move || {
-            let bytes = enclose(&files, &root, &name)?;
-            fit(bytes, &Limits::default()).map_err(|error| format!("picture {name} cannot be shown: {error}"))
+            let bytes = read_attachment(&files, &root, &name)?;
+            fit(bytes, &ImageLimits::default()).map_err(|error| format!("cannot process picture {name}: {error}"))
         });
-        let picture = loading.await.map_err(|error| format!("the work broke off: {error}"))??;
+        let picture = loading.await.map_err(|error| format!("the operation failed: {error}"))??;
         let most = arguments.max_bytes_mb.filter(|most| *most > 0.0);
         #[expect(clippy::cast_precision_loss, reason = "a picture has a few million bytes")]
         let size = picture.data.len() as f64 / 1024.0 / 1024.0;
@@ -128,19 +131,19 @@ fn profile(cx: &ToolCx) -> Option<Arc<Profile>> {
 
 /// Sends one request to one model.
 async fn ask(candidate: &Candidate, request: Request) -> Result<String, String> {
-    let idle: Duration = candidate.model.spec().idle;
+    let idle: Duration = candidate.model.spec().idle_timeout;
     let mut stream = candidate.model.stream(request);
     let mut answer = String::new();
     loop {
-        let next = timeout(idle, stream.next()).await.map_err(|_late| "it says nothing".to_owned())?;
+        let next = timeout(idle, stream.next()).await.map_err(|_late| "timed out".to_owned())?;
         match next {
-            Some(Event::Text(text)) => answer.push_str(&text),
-            Some(Event::Thinking(_) | Event::Call(_) | Event::Seal(_) | Event::Alive) => {}
-            Some(Event::Failed(error)) => return Err(error.to_string()),
-            Some(Event::Done(_)) | None => break,
+            Some(ModelEvent::Text(text)) => answer.push_str(&text),
+            Some(ModelEvent::Thinking(_) | ModelEvent::Call(_) | ModelEvent::Signature(_) | ModelEvent::Heartbeat) => {}
+            Some(ModelEvent::Failed(error)) => return Err(error.to_string()),
+            Some(ModelEvent::Done(_)) | None => break,
         }
     }
-    if answer.trim().is_empty() { Err("it said nothing".to_owned()) } else { Ok(answer) }
+    if answer.trim().is_empty() { Err("the answer was empty".to_owned()) } else { Ok(answer) }
 }
 
 #[async_trait]
@@ -149,8 +152,8 @@ impl Tool for Image {
         ToolSpec {
             name: NAME.to_owned(),
             description:
-                "Have a picture of the workspace looked at by a model that sees, which answers the prompt. Use it \
-                          only where you cannot see the picture yourself."
+                "Send a picture of the workspace and the prompt to a model with image input, and return its answer. Use it \
+                          only if you cannot see the picture yourself."
                     .to_owned(),
             parameters: json!({
                 "type": "object",
@@ -170,7 +173,7 @@ impl Tool for Image {
     }
 
     async fn call(&self, cx: ToolCx, arguments: Value) -> ToolResult {
-        match cx.cancel.run_until_cancelled(self.look(&cx, arguments)).await {
+        match cx.cancel.run_until_cancelled(self.describe(&cx, arguments)).await {
             Some(Ok(result)) => result,
             Some(Err(why)) => failure(NAME, &why),
             None => failure(NAME, &"the run was stopped before the picture was described"),

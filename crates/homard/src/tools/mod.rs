@@ -4,15 +4,15 @@ mod cron;
 mod gateway;
 mod image;
 
-pub(crate) use self::{cron::Cron, gateway::Gateway, image::Image};
+pub(crate) use self::{cron::Cron, gateway::GatewayTool, image::Image};
 
 use std::fmt::Display;
 
-use homard_agent::tool::{Origin, ToolResult};
+use homard_agent::tool::{RunOrigin, ToolResult};
 use serde_json::{Value, json};
 
 /// Returns a result with the same content as text and as details.
-fn told(payload: Value) -> ToolResult {
+fn json_result(payload: Value) -> ToolResult {
     ToolResult::text(format!("{payload:#}")).with_details(payload)
 }
 
@@ -23,16 +23,16 @@ fn failure(tool: &str, error: &impl Display) -> ToolResult {
 
 /// Returns why a call is rejected: it targets another gateway, or its caller is not the owner. The tool policy has
 /// already decided this; the check is a second line of defence.
-fn refusal(origin: &Origin, gateway_url: Option<&str>) -> Option<&'static str> {
+fn refusal(origin: &RunOrigin, gateway_url: Option<&str>) -> Option<&'static str> {
     if !origin.is_owner() {
-        return Some("only the owner may have this done");
+        return Some("only the owner may do this");
     }
     if !origin.is_admin() {
-        return Some("the run was asked for without operator.admin, which this needs");
+        return Some("this requires the scope operator.admin, which the run does not have");
     }
     // A caller that chose the URL would receive the token.
     let is_elsewhere = gateway_url.is_some_and(|url| !url.trim().is_empty());
-    is_elsewhere.then_some("this tool speaks to the gateway that it runs in and to no other; leave gatewayUrl out")
+    is_elsewhere.then_some("this tool only calls the gateway that it runs in; omit gatewayUrl")
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn only_the_owner_is_served_and_only_by_this_gateway() {
-        let from = |principal: &str| Origin { principal: principal.to_owned(), ..Origin::default() };
+        let from = |principal: &str| RunOrigin { principal: principal.to_owned(), ..RunOrigin::default() };
         assert_eq!(refusal(&from("owner"), Some(" ")), None);
         assert!(refusal(&from("owner"), Some("ws://evil.example")).unwrap().contains("gatewayUrl"));
         assert!(refusal(&from("somebody"), None).unwrap().contains("owner"));

@@ -3,13 +3,11 @@
 use std::{
     fs::{self, File},
     io::{Read as _, Write as _},
-    os::fd::OwnedFd,
 };
 
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde_json::json;
 
-use crate::home::{Home, said};
+use crate::home::{Home, run_command, terminal};
 
 #[test]
 fn a_first_message_is_answered_without_any_setup() {
@@ -19,7 +17,10 @@ fn a_first_message_is_answered_without_any_setup() {
     }
     let said = home.run(&["agent", "--message", "What files are here?"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "notes.md\nzebra.txt\n"), "{}", said.stderr);
-    assert_eq!(said.stderr, "(homard/demo, the built-in demo model, answered; to set a real one see docs/models.md)\n");
+    assert_eq!(
+        said.stderr,
+        "(answered by the built-in demo model, homard/demo; to configure a real model, see: homard docs models)\n"
+    );
     let sessions = home.run(&["sessions", "--json"]).json();
     let row = &sessions["sessions"][0];
     let facts = (&sessions["count"], &row["key"], &row["modelProvider"], &row["model"]);
@@ -32,7 +33,12 @@ fn a_first_message_is_answered_without_any_setup() {
 fn a_command_is_not_the_models_answer() {
     let home = Home::new();
     let said = home.run(&["agent", "-m", "/new What time is it?"]);
-    assert_eq!((said.code, said.stderr.starts_with("(homard/demo")), (Some(0), true), "{}", said.stderr);
+    assert_eq!(
+        (said.code, said.stderr.starts_with("(answered by the built-in demo model, homard/demo")),
+        (Some(0), true),
+        "{}",
+        said.stderr
+    );
     for command in ["/compact", "/status", "/usage default"] {
         let said = home.run(&["agent", "-m", command]);
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
@@ -48,7 +54,10 @@ fn json_is_one_document() {
     let document = said.json();
     assert_eq!(document["meta"]["agentMeta"]["model"], "demo");
     assert_eq!(document["payloads"].as_array().unwrap().len(), 1);
-    assert_eq!(document.as_object().unwrap().keys().collect::<Vec<_>>(), ["payloads", "meta", "runId"]);
+    assert_eq!(
+        document.as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["runId", "status", "summary", "result", "payloads", "meta"]
+    );
 }
 
 #[test]
@@ -100,7 +109,7 @@ fn openclaws_variables_count_where_ours_are_not_set() {
     let mut command = home.command(&["agent", "-m", "What time is it?"]);
     let state = home.state().join("elsewhere");
     command.env_remove("HOMARD_STATE_DIR").env("OPENCLAW_STATE_DIR", &state);
-    assert_eq!(said(command).code, Some(0));
+    assert_eq!(run_command(command).code, Some(0));
     assert!(state.join("agents/main/sessions/sessions.json").exists());
 }
 
@@ -111,7 +120,7 @@ fn a_model_that_cannot_be_used_is_named() {
     let said = home.run(&["agent", "-m", "hi"]);
     let expected = format!(
         "agent main: config file {}: agents.defaults.model is \"nobody/claude\": there is no provider \"nobody\" in \
-         models.providers or the catalogue; see docs/models.md",
+         models.providers or the catalogue; see: homard docs models",
         home.state().join("homard.json").display()
     );
     assert_eq!((said.code, said.stderr), (Some(1), format!("error: {expected}\n")));
@@ -121,7 +130,7 @@ fn a_model_that_cannot_be_used_is_named() {
 fn commands_of_openclaw_lead_to_those_of_homard() {
     let home = Home::new();
     let said = home.run(&["gateway", "start"]);
-    let expected = "error: there is no command `gateway start`\nhomard gateway runs in the foreground; a service manager starts \
+    let expected = "error: unknown command `gateway start`\nhomard gateway runs in the foreground; a service manager starts \
                     and stops it\n";
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(2), "", expected));
 }
@@ -129,8 +138,9 @@ fn commands_of_openclaw_lead_to_those_of_homard() {
 #[test]
 fn a_command_without_a_subcommand_lists() {
     let home = Home::new();
-    for command in ["audit", "channels", "config", "mcp", "models", "pairing", "sandbox"] {
-        let said = home.run(&[command]);
+    let nouns = ["agents", "audit", "channels", "config", "hooks", "mcp", "models", "models auth", "pairing"];
+    for command in nouns.into_iter().chain(["plugins", "runs", "runs -n 5", "sandbox", "sessions", "skills"]) {
+        let said = home.run(&command.split(' ').collect::<Vec<_>>());
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
     }
 }
@@ -144,8 +154,8 @@ fn wrong_usage_is_exit_code_two() {
     };
     let error = |text: &str| (Some(2), format!("error: {text}"));
     assert_eq!(told(&["agent", "-m", "x", "--bogus"]), error("unexpected argument '--bogus' found"));
-    assert_eq!(told(&["agent", "-m", " \n"]), error("--message is blank; say something"));
-    assert_eq!(told(&["agent"]), error("say something with --message TEXT or --message-file FILE"));
+    assert_eq!(told(&["agent", "-m", " \n"]), error("--message is blank; pass a message"));
+    assert_eq!(told(&["agent"]), error("no message; pass --message TEXT or --message-file FILE"));
     fs::write(home.work().join("latin1.txt"), b"caf\xe9").unwrap();
     for (file, why) in [
         ("missing.txt", "cannot be read: No such file or directory (os error 2)"),
@@ -156,7 +166,7 @@ fn wrong_usage_is_exit_code_two() {
     }
     assert_eq!(
         told(&["agent", "-m", "x", "--timeout", "10000001"]),
-        error("invalid value '10000001' for '--timeout <SECONDS>': 10000001 is not in 0..=10000000")
+        error("invalid value '10000001' for '--timeout <DURATION>': at most 10000000s")
     );
     assert_eq!(
         told(&["agent", "-m", "x", "--reply-to", "+1555"]),
@@ -168,13 +178,12 @@ fn wrong_usage_is_exit_code_two() {
     );
     assert_eq!(
         told(&["gateway", "run", "--bind", "everywhere"]),
-        error("--bind everywhere means nothing; use loopback, lan, tailnet, custom or auto")
+        error("invalid --bind everywhere; use loopback, lan, tailnet, custom or auto")
     );
     assert_eq!(told(&["gateway", "--token", ""]), error("--token is empty"));
     assert_eq!(told(&["gateway", "run", "--password", " "]), error("--password is empty"));
     assert!(!home.state().exists());
-    let nobody =
-        format!("error: no gateway answers at ws://127.0.0.1:{}, and only a gateway talks to channels", home.port);
+    let nobody = format!("error: no gateway answers at ws://127.0.0.1:{}, and --deliver requires one", home.port);
     assert_eq!(told(&["agent", "-m", "x", "--deliver"]), (Some(1), nobody));
 }
 
@@ -182,16 +191,19 @@ fn wrong_usage_is_exit_code_two() {
 fn a_refused_message_is_a_failure_that_programs_can_read() {
     let home = Home::new();
     let said = home.run(&["agent", "-m", "hi", "--agent", "ghost", "--json"]);
-    let message = "invalid agent params: unknown agent id \"ghost\"";
-    assert_eq!(said.code, Some(1));
-    assert_eq!(said.json(), json!({"ok": false, "error": {"type": "INVALID_REQUEST", "message": message}}));
+    let message = "unknown agent \"ghost\"; list agents with: homard agents";
+    assert_eq!(said.code, Some(2));
+    let mut document = said.json();
+    assert!(document["runId"].take().is_string());
+    let error = json!({"type": "usage", "message": message});
+    assert_eq!(document, json!({"ok": false, "error": error, "runId": null, "origin": "local"}));
 }
 
 #[test]
 fn looking_makes_no_directory() {
     let home = Home::new();
     let sessions = home.run(&["sessions"]);
-    assert_eq!(sessions.stdout, "no sessions yet; begin one with: homard agent -m \"What files are here?\"\n");
+    assert_eq!(sessions.stdout, "no sessions yet; start one with: homard agent -m \"What files are here?\"\n");
     let status = home.run(&["status", "--json"]).json();
     assert_eq!((&status["gateway"]["reachable"], &status["sessions"]["count"]), (&json!(false), &json!(0)));
     let health = home.run(&["health"]);
@@ -213,7 +225,7 @@ fn c3_a_risky_directory_is_refused_without_a_terminal() {
     for (directory, what) in risky(&home) {
         let mut command = home.command(&["agent", "-m", "What time is it?"]);
         command.current_dir(&directory);
-        let refused = said(command);
+        let refused = run_command(command);
         let expected = format!(
             "error: {} is {what}, and there is no terminal to ask whether the agent may work in it\n\
              start the command in another directory, or allow this one with --work-here\n",
@@ -234,7 +246,7 @@ fn c3_a_risky_directory_is_worked_in_with_the_flag_and_its_secrets_stay_hidden()
     let ask = |text: &str| {
         let mut command = home.command(&["agent", "--work-here", "-m", text]);
         command.current_dir(&directory);
-        said(command)
+        run_command(command)
     };
     let read = ask("Read notes.txt");
     assert!(read.code == Some(0) && read.stdout.contains("hello notes"), "{read:?}");
@@ -251,7 +263,7 @@ fn c3_the_state_directory_is_no_place_to_work_in() {
     for flags in [&["agent", "-m", "hi"][..], &["agent", "--work-here", "-m", "hi"]] {
         let mut command = home.command(flags);
         command.current_dir(home.state());
-        let refused = said(command);
+        let refused = run_command(command);
         assert!(
             refused.code == Some(2) && refused.stderr.contains("belongs to Homard's state directory"),
             "{refused:?}"
@@ -280,13 +292,4 @@ fn c3_a_terminal_is_asked_before_a_turn_in_a_risky_directory() {
         ours.write_all(answer.as_bytes()).unwrap();
         assert_eq!(child.wait().unwrap().code(), code, "{answer:?}");
     }
-}
-
-/// Opens a pseudo-terminal: our side, and the program's side.
-fn terminal() -> (OwnedFd, OwnedFd) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    (ours, theirs)
 }

@@ -71,14 +71,14 @@ fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
     let home = home();
     let route = |args: &[&str]| home.run(&[&["agents", "route"], args, &["--json"]].concat()).json();
     let expected = |agent: &str, key: &str, binding: Value, why: &str, kept: &str| json!({"agentId": agent, "sessionKey": key, "binding": binding, "why": why, "kept": kept});
-    let stranger = "everybody but the owner has a session of their own";
+    let stranger = "every sender other than the owner has a separate session";
     assert_eq!(
         route(&["telegram", "--account", "Work", "--peer", "direct:42"]),
         expected(
             "ops",
             "agent:ops:telegram:work:direct:42",
             json!(0),
-            "bindings[0] is for the whole channel: telegram, any account",
+            "bindings[0] matches the whole channel: telegram, any account",
             stranger
         )
     );
@@ -88,8 +88,8 @@ fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
             "main",
             "agent:main:telegram:group:-5",
             json!(1),
-            "bindings[1] is for this conversation: telegram, the default account, group -5",
-            "every group has a session of its own"
+            "bindings[1] matches this conversation: telegram, the default account, group -5",
+            "every group has its own session"
         )
     );
     assert_eq!(
@@ -98,11 +98,11 @@ fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
             "ops",
             "agent:ops:main",
             json!(2),
-            "bindings[2] is for this team: slack, the default account, team T1",
+            "bindings[2] matches this team: slack, the default account, team T1",
             "the owner writes to the main session"
         )
     );
-    let nobody = "no binding fits, so the default agent answers";
+    let nobody = "no binding matches, so the default agent is used";
     assert_eq!(route(&["irc"]), expected("main", "agent:main:irc:direct:someone", Value::Null, nobody, stranger));
     let told = home.run(&["agents", "route", "irc", "--owner"]).stdout;
     assert_eq!(
@@ -112,6 +112,6 @@ fn a_message_is_routed_by_the_most_specific_binding_and_the_reason_is_told() {
         )
     );
     let wrong = home.run(&["agents", "route", "irc", "--peer", "person:1"]);
-    let words = "error: --peer person:1 is not a peer; write direct:ID, group:ID or channel:ID\n";
+    let words = "error: invalid --peer person:1; expected direct:ID, group:ID or channel:ID\n";
     assert_eq!((wrong.code, wrong.stderr.as_str()), (Some(2), words));
 }

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Gateway, Home, Said, until},
-    socket::{Socket, connect_as, hear, tell},
+    home::{CommandOutput, Home, RunningGateway, until},
+    socket::{Socket, connect_as, next_frame, send_frame},
 };
 
 const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
@@ -15,7 +15,7 @@ const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
 /// Returns the next frame that matches.
 async fn next(socket: &mut Socket, is_meant: impl Fn(&Value) -> bool) -> Value {
     loop {
-        let frame = hear(socket).await.unwrap();
+        let frame = next_frame(socket).await.unwrap();
         if is_meant(&frame) {
             return frame;
         }
@@ -27,7 +27,7 @@ async fn event(socket: &mut Socket, name: &str) -> Value {
 }
 
 async fn send(socket: &mut Socket, method: &str, params: Value) {
-    tell(socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
+    send_frame(socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
 }
 
 async fn answer(socket: &mut Socket, method: &str) -> Value {
@@ -149,11 +149,11 @@ fn guarded() -> Home {
 }
 
 /// Has a command run that waits for approval instead; returns the id of the approval.
-fn asked(gateway: &Gateway<'_>, command: &str) -> String {
+fn asked(gateway: &RunningGateway<'_>, command: &str) -> String {
     waits(&gateway.run(&["agent", "-m", &format!("Run `{command}`")]))
 }
 
-fn waits(said: &Said) -> String {
+fn waits(said: &CommandOutput) -> String {
     assert_eq!(said.code, Some(0), "{said:?}");
     let id = said.stdout.split_once("(approval ").and_then(|(_, rest)| rest.split_once(')')).map(|(id, _)| id);
     id.unwrap_or_else(|| panic!("{said:?}")).to_owned()
@@ -169,7 +169,7 @@ fn holds(folder: &Path, ending: &str, text: &str) -> bool {
 }
 
 /// Waits until the session is woken with a system event, and until that run has ended.
-fn told(home: &Home, gateway: &Gateway<'_>, text: &str) {
+fn told(home: &Home, gateway: &RunningGateway<'_>, text: &str) {
     until(text, || holds(&home.state(), ".jsonl", &format!("System event: {text}")));
     assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
 }
@@ -264,7 +264,7 @@ fn a_command_that_nobody_answers_in_time_does_not_run() {
     kept["approvals"][0]["expiresAtMs"] = kept["approvals"][0]["createdAtMs"].clone();
     fs::write(&file, kept.to_string()).unwrap();
     let gateway = home.gateway();
-    told(&home, &gateway, &format!("Exec denied (approval {id}, nobody answered in time): mkdir made"));
+    told(&home, &gateway, &format!("Exec denied (approval {id}, no decision in time): mkdir made"));
     assert_eq!(gateway.run(&["approvals", "allow", &id]).code, Some(1));
     assert!(!home.state().join("workspace/made").exists());
 }
@@ -280,7 +280,11 @@ fn the_owner_answers_in_the_chat() {
     assert_eq!(said.stdout, format!("Approval {id}: allowed-once.\n"), "{said:?}");
     told(&home, &gateway, &format!("Exec finished (approval {id}): mkdir made"));
     let late = gateway.run(&["agent", "-m", &format!("/approve {id} deny")]);
-    assert_eq!(late.stdout, format!("It was not answered: approval {id} is already allowed-once.\n"), "{late:?}");
+    assert_eq!(
+        late.stdout,
+        format!("The decision was not accepted: approval {id} is already allowed-once.\n"),
+        "{late:?}"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::home::{Home, said};
+use crate::home::{Home, run_command};
 
 #[test]
 fn a_gateway_needs_no_setup_and_says_how_to_use_it() {
@@ -76,7 +76,7 @@ fn a_refusal_is_told_in_the_gateways_words() {
     let wrong = |args: &[&str]| {
         let mut command = gateway.command(args);
         command.env("HOMARD_GATEWAY_TOKEN", "wrong");
-        said(command)
+        run_command(command)
     };
     let message = "unauthorized: gateway token mismatch (provide gateway auth token)";
     let told = wrong(&["health"]);
@@ -100,7 +100,7 @@ fn a_refusal_is_told_in_the_gateways_words() {
 fn a_session_that_is_not_there_is_named() {
     let home = Home::new();
     let gateway = home.gateway();
-    let expected = "error: no session agent:main:nosuch; see which there are with: homard sessions\n";
+    let expected = "error: no session agent:main:nosuch; list sessions with: homard sessions\n";
     for args in [&["compact", "nosuch"][..], &["compactions", "nosuch"], &["compactions", "nosuch", "undo"]] {
         let told = gateway.run(&[&["sessions"], args].concat());
         assert_eq!((told.code, told.stdout.as_str(), told.stderr.as_str()), (Some(1), "", expected), "{args:?}");

@@ -1,9 +1,9 @@
 //! Chat platforms through the binary, over real HTTP: a fake Bot API, a fake peer of the webhook channel, a fake model.
 
 mod deliver;
-mod door;
 mod drafts;
 mod egress;
+mod http_routes;
 mod identity;
 mod kills;
 mod non_owners;

@@ -5,7 +5,7 @@
 mod disk;
 mod effects;
 mod export;
-pub(crate) mod life;
+pub(crate) mod gateway;
 mod power;
 mod soak;
 mod storm;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    chaos::life::{Life, Traced, doorbell, is_long, run, said_by, transcripts},
+    chaos::gateway::{GatewayUnderTest, TracedGateway, is_long, messages_of, run, run_signal, transcripts},
     home::Home,
 };
 
@@ -40,16 +40,16 @@ async fn r1_a_run_that_was_accepted_a_moment_before_the_kill_ends() {
     let home = Home::new();
     for round in 0..5 {
         let key = format!("k{round}");
-        let mut life = Life::begin(&home, &[]).await;
+        let mut life = GatewayUnderTest::begin(&home, &[]).await;
         life.accept(&run(&key, "s", "What time is it?")).await;
         life.kill();
-        let mut life = Life::begin(&home, &[]).await;
+        let mut life = GatewayUnderTest::begin(&home, &[]).await;
         assert_eq!(life.wait(&key).await["status"], "ok");
         life.kill();
     }
     let told = transcripts(&home);
     assert_eq!(told.len(), 1);
-    let keys: Vec<_> = said_by("user", &told[0]).iter().map(|message| message["idempotencyKey"].clone()).collect();
+    let keys: Vec<_> = messages_of("user", &told[0]).iter().map(|message| message["idempotencyKey"].clone()).collect();
     assert_eq!(keys, (0..5).map(|round| json!(format!("k{round}:user"))).collect::<Vec<_>>());
 }
 
@@ -58,7 +58,7 @@ async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
     let home = Home::new();
     let file = home.work().join("trace.txt");
     let calls = "trace=fdatasync,fsync,write,writev,sendto,sendmsg";
-    let Some(traced) = Traced::begin(&home, &["-s", "200", "-e", calls, "-o", file.to_str().unwrap()]) else {
+    let Some(traced) = TracedGateway::begin(&home, &["-s", "200", "-e", calls, "-o", file.to_str().unwrap()]) else {
         crate::home::skip("r2", "strace is not installed, or this is not root");
         return;
     };
@@ -78,7 +78,7 @@ async fn r2_an_acknowledgement_leaves_after_the_sync_of_what_it_acknowledges() {
 #[tokio::test]
 async fn r4_what_a_run_came_to_is_the_same_after_a_kill() {
     let home = Home::new();
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     let keys: Vec<_> = (0..if is_long() { 1_000 } else { 50 }).map(|number| format!("k{number}")).collect();
     let sessions: Vec<_> = (0..keys.len()).map(|number| format!("s{}", number % 10)).collect();
     let mut before = BTreeMap::new();
@@ -89,7 +89,7 @@ async fn r4_what_a_run_came_to_is_the_same_after_a_kill() {
         before.insert(key.clone(), (life.wait(key).await, end["payload"]["result"]["payloads"].clone()));
     }
     life.kill();
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     let mut times = Vec::new();
     for (key, session) in keys.iter().zip(&sessions) {
         let asked = Instant::now();
@@ -106,7 +106,7 @@ async fn r4_what_a_run_came_to_is_the_same_after_a_kill() {
 #[tokio::test]
 async fn r5_two_hundred_runs_that_wait_in_line_run_after_a_kill_in_their_order() {
     let home = Home::new();
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     // These occupy all slots, so that everything behind them is queued.
     for number in 0..4 {
         let message = "run `until [ -e go ]; do sleep 0.01; done`";
@@ -118,14 +118,14 @@ async fn r5_two_hundred_runs_that_wait_in_line_run_after_a_kill_in_their_order()
     }
     life.kill();
     fs::write(home.state().join("workspace/go"), "").unwrap();
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     for number in 0..200 {
         assert_eq!(life.wait(&format!("k{number}")).await["status"], "ok");
     }
     let lines: BTreeMap<u64, Vec<u64>> = transcripts(&home)
         .iter()
         .filter_map(|told| {
-            let keys: Vec<u64> = said_by("user", told).iter().filter_map(number_of).collect();
+            let keys: Vec<u64> = messages_of("user", told).iter().filter_map(number_of).collect();
             Some((*keys.first()?, keys))
         })
         .collect();
@@ -141,8 +141,8 @@ fn number_of(message: &Value) -> Option<u64> {
 #[tokio::test]
 async fn r6_a_key_means_the_same_run_before_and_after_a_kill() {
     let home = Home::new();
-    let ring = doorbell(&home);
-    let mut life = Life::begin(&home, &[]).await;
+    let ring = run_signal(&home);
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     let slow = run("slow", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`");
     let quick = run("quick", "other", "help");
     life.accept(&slow).await;
@@ -151,7 +151,7 @@ async fn r6_a_key_means_the_same_run_before_and_after_a_kill() {
     let end = life.answer(&id).await["payload"].clone();
     life.kill();
     fs::write(home.state().join("workspace/go"), "").unwrap();
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     for (key, session) in [("slow", "s"), ("quick", "other")] {
         let id = life.ask("agent", &run(key, session, "something else")).await;
         let refused = life.answer(&id).await["error"]["message"].as_str().unwrap().to_owned();
@@ -163,24 +163,24 @@ async fn r6_a_key_means_the_same_run_before_and_after_a_kill() {
     let id = life.ask("agent", &slow).await;
     assert_eq!((&ended["status"], &life.answer(&id).await["payload"]["status"]), (&json!("ok"), &json!("ok")));
     let told = transcripts(&home).concat();
-    assert_eq!(said_by("user", &told).len(), 2);
+    assert_eq!(messages_of("user", &told).len(), 2);
 }
 
 #[tokio::test]
 async fn r7_an_effect_that_was_at_work_when_the_gateway_died_is_not_repeated() {
     let home = Home::new();
-    let ring = doorbell(&home);
-    let mut life = Life::begin(&home, &[]).await;
+    let ring = run_signal(&home);
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     let command = "echo once >> count.txt; echo ready > doorbell; until [ -e go ]; do sleep 0.01; done";
     life.accept(&run("k", "s", &format!("run `{command}`"))).await;
     assert_eq!(ring(), "ready\n");
     life.kill();
     let workspace = home.state().join("workspace");
     fs::write(workspace.join("go"), "").unwrap();
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     assert_eq!(life.wait("k").await["status"], "ok");
     assert_eq!(fs::read_to_string(workspace.join("count.txt")).unwrap(), "once\n");
-    let results = said_by("toolResult", &transcripts(&home).concat());
+    let results = messages_of("toolResult", &transcripts(&home).concat());
     assert_eq!(results.len(), 1);
     assert_eq!(results[0]["isError"], json!(true));
     let words = results[0]["content"][0]["text"].as_str().unwrap();
@@ -190,8 +190,8 @@ async fn r7_an_effect_that_was_at_work_when_the_gateway_died_is_not_repeated() {
 #[tokio::test]
 async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
     let home = Home::new();
-    let ring = doorbell(&home);
-    let mut first = Life::begin(&home, &[]).await;
+    let ring = run_signal(&home);
+    let mut first = GatewayUnderTest::begin(&home, &[]).await;
     first.accept(&run("k", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`")).await;
     assert_eq!(ring(), "ready\n");
     first.process.signal(Signal::STOP);
@@ -199,7 +199,7 @@ async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
     let expected = format!("is in use by process {}", first.process.0.id());
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
-    let mut second = Life::begin(&home, &["--takeover"]).await;
+    let mut second = GatewayUnderTest::begin(&home, &["--takeover"]).await;
     fs::write(home.state().join("workspace/go"), "").unwrap();
     assert_eq!(second.wait("k").await["status"], "ok");
     let status = first.process.0.wait().unwrap();
@@ -209,10 +209,10 @@ async fn a_takeover_ends_a_gateway_that_hangs_and_goes_on_with_its_runs() {
 /// Kills a gateway three times, the last time with an active run, whose command then ends.
 async fn crash_three_times(home: &Home) {
     for _ in 0..2 {
-        Life::begin(home, &[]).await.kill();
+        GatewayUnderTest::begin(home, &[]).await.kill();
     }
-    let ring = doorbell(home);
-    let mut life = Life::begin(home, &[]).await;
+    let ring = run_signal(home);
+    let mut life = GatewayUnderTest::begin(home, &[]).await;
     life.accept(&run("k", "s", "run `echo ready > doorbell; until [ -e go ]; do sleep 0.01; done`")).await;
     assert_eq!(ring(), "ready\n");
     life.kill();
@@ -241,7 +241,7 @@ async fn a_local_turn_says_how_many_runs_of_other_sessions_are_unfinished() {
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let told = "(1 unfinished run in other sessions; start the gateway to continue: homard gateway)\n";
     assert!(said.stderr.starts_with(told), "{}", said.stderr);
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     assert_eq!(life.wait("k").await["status"], "ok");
 }
 

@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Gateway, Home, Said, said, until},
-    socket::{Socket, connect_as, hear, tell},
+    home::{CommandOutput, Home, RunningGateway, run_command, until},
+    socket::{Socket, connect_as, next_frame, send_frame},
 };
 
 /// A config as people write it: comments, an order of their own, keys that only OpenClaw has.
@@ -54,7 +54,7 @@ fn files(home: &Home) -> BTreeMap<String, String> {
     named.filter(|(name, _)| !["homard.json.lock", "audit.key"].contains(&name.as_str())).collect()
 }
 
-fn words(said: &Said) -> (Option<i32>, &str, &str) {
+fn words(said: &CommandOutput) -> (Option<i32>, &str, &str) {
     (said.code, said.stdout.as_str(), said.stderr.as_str())
 }
 
@@ -65,7 +65,7 @@ fn a_value_is_set_and_every_other_byte_stays() {
     let path = file(&home).display().to_string();
     let said = home.run(&["config", "set", "agents.defaults.maxConcurrent", "2"]);
     let told = format!(
-        "set agents.defaults.maxConcurrent in {path}\nagents.defaults.maxConcurrent: a gateway that runs goes by it at once\n"
+        "set agents.defaults.maxConcurrent in {path}\nagents.defaults.maxConcurrent: applied by a running gateway immediately\n"
     );
     assert_eq!(words(&said), (Some(0), told.as_str(), ""));
     let changed = WRITTEN.replace("0x4", "2");
@@ -80,6 +80,16 @@ fn a_value_is_set_and_every_other_byte_stays() {
     assert_eq!(text(&home), changed);
     assert_eq!(home.run(&["config", "set", "agents.defaults.model", "openai/gpt-6.1-sol"]).code, Some(0));
     assert_eq!(home.run(&["config", "get", "agents.defaults.model"]).stdout, "openai/gpt-6.1-sol\n");
+}
+
+#[test]
+fn unset_is_also_called_remove_and_rm() {
+    let home = Home::new();
+    for verb in ["unset", "remove", "rm"] {
+        home.configure("{gateway: {port: 19000}}");
+        assert_eq!(home.run(&["config", verb, "gateway.port"]).code, Some(0), "{verb}");
+        assert!(!text(&home).contains("19000"), "{verb}");
+    }
 }
 
 #[test]
@@ -109,7 +119,7 @@ fn a_change_that_would_not_be_valid_changes_nothing() {
     );
     assert_eq!(
         refused("gateway.auth.token.x", "1"),
-        "error: gateway.auth.token is a text, so there is nothing inside it to set; unset it first\n"
+        "error: gateway.auth.token is a string and cannot contain other keys; unset it first\n"
     );
     assert_eq!(home.run(&["config", "set", "tools.deny", "exec", "--json"]).code, Some(2));
     assert_eq!(home.run(&["config", "unset", "nope"]).stderr, "error: Config path not found: nope\n");
@@ -146,7 +156,10 @@ fn all_that_is_wrong_is_told_with_its_line() {
     let home = Home::new();
     let path = file(&home).display().to_string();
     let none = home.run(&["config", "validate"]);
-    assert_eq!(words(&none), (Some(0), format!("there is no config file at {path}; the defaults hold\n").as_str(), ""));
+    assert_eq!(
+        words(&none),
+        (Some(0), format!("there is no config file at {path}; the defaults apply\n").as_str(), "")
+    );
     home.configure(WRITTEN);
     let fine = home.run(&["config", "validate"]);
     let told = format!("config file {path} is valid\n");
@@ -178,7 +191,7 @@ fn a_misspelt_tool_is_told_and_hurts_nobody() {
     let home = Home::new();
     let path = file(&home).display().to_string();
     home.configure("{tools: {deny: ['exce', 'github__anything']}}");
-    let what = "tools.deny[0] is \"exce\", which is no tool; did you mean \"exec\"?";
+    let what = "tools.deny[0] is \"exce\", which is not a tool; did you mean \"exec\"?";
     let told = home.run(&["config", "validate"]);
     let expected = format!("warning: line 1, column 17: {what}\nconfig file {path} is valid\n");
     assert_eq!(words(&told), (Some(0), expected.as_str(), ""));
@@ -194,7 +207,7 @@ fn a_file_that_cannot_be_written_is_told_and_stays() {
     let home = Home::new();
     fs::create_dir_all(file(&home)).unwrap();
     let set = |home: &Home| home.run(&["config", "set", "gateway.port", "1"]);
-    assert_eq!(words(&set(&home)), (Some(1), "", "error: the config cannot be changed: the file is a folder\n"));
+    assert_eq!(words(&set(&home)), (Some(1), "", "error: the config cannot be changed: the file is a directory\n"));
     fs::remove_dir(file(&home)).unwrap();
     symlink("homard.json", file(&home)).unwrap();
     let circle = set(&home);
@@ -214,10 +227,10 @@ fn a_file_that_cannot_be_written_is_told_and_stays() {
     full.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""]).arg(plain.get_program()).args(plain.get_args());
     full.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     full.current_dir(home.work()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let said = said(full);
+    let said = run_command(full);
     let real = home.work().join("real.json");
     assert_eq!(said.code, Some(1));
-    let told = format!("error: cannot write next to {}; the config is as it was: ", real.display());
+    let told = format!("error: cannot write a temporary file next to {}; the config was not changed: ", real.display());
     assert!(said.stderr.starts_with(&told), "{}", said.stderr);
     assert_eq!(text(&home), before);
 }
@@ -264,7 +277,7 @@ fn a_first_config_that_is_not_valid_starts_nothing_and_can_be_repaired() {
         ("{\n  gateway: {port: 1}\n  agents: {}\n}", "line 2, column 21: expected comma"),
         ("{\n  gateway: {port: 'x'},\n}", "line 2, column 19: gateway.port must be a whole number from 0 to 65535"),
         ("{\n  gatewy: {},\n}", "line 2, column 3: gatewy is not a known key; did you mean \"gateway\"?"),
-        ("", "the file is empty; write {} for a config that says nothing"),
+        ("", "the file is empty; write {} for an empty config"),
     ] {
         let home = Home::new();
         home.configure(text);
@@ -347,10 +360,7 @@ fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
     let agents = gateway.run(&["gateway", "call", "agents.list"]).json();
     assert_eq!(agents["agents"][0]["name"], "Ada");
     let notice = gateway.run(&["health", "--json"]).json()["notice"].clone();
-    assert!(
-        notice.as_str().unwrap().contains("the file is empty; write {} for a config that says nothing"),
-        "{notice}"
-    );
+    assert!(notice.as_str().unwrap().contains("the file is empty; write {} for an empty config"), "{notice}");
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
     // A start without a file does not invalidate the copy either.
@@ -365,14 +375,14 @@ fn a_start_with_an_empty_file_goes_by_the_last_good_one() {
 }
 
 /// A client that sends requests and records all events.
-struct Ear {
+struct EventClient {
     socket: Socket,
     asked: usize,
     news: Vec<Value>,
 }
 
-impl Ear {
-    async fn new(gateway: &Gateway<'_>, token: &str, protocol: u64, scopes: &[&str]) -> Self {
+impl EventClient {
+    async fn new(gateway: &RunningGateway<'_>, token: &str, protocol: u64, scopes: &[&str]) -> Self {
         let socket = connect_as(gateway.port, token, protocol, (scopes, &["tool-events"])).await;
         Self { socket, asked: 0, news: Vec::new() }
     }
@@ -380,12 +390,12 @@ impl Ear {
     async fn send(&mut self, method: &str, params: Value) -> String {
         self.asked += 1;
         let id = self.asked.to_string();
-        tell(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
+        send_frame(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
         id
     }
 
     async fn next(&mut self) -> Value {
-        let frame = hear(&mut self.socket).await.expect("the gateway closed the connection");
+        let frame = next_frame(&mut self.socket).await.expect("the gateway closed the connection");
         if frame["type"] == "event" {
             self.news.push(frame.clone());
         }
@@ -469,7 +479,7 @@ async fn slots_queue_tools_skills_and_model_change_under_a_run_and_no_event_is_l
     let home = Home::new();
     home.configure("{\n  // One at a time.\n  agents: {defaults: {maxConcurrent: 1}},\n}\n");
     let gateway = home.gateway();
-    let mut ear = Ear::new(&gateway, &gateway.token(), 4, ADMIN).await;
+    let mut ear = EventClient::new(&gateway, &gateway.token(), 4, ADMIN).await;
     let go = home.work().join("go");
     ear.begin("busy", &format!("run `until test -e {}; do sleep 0.05; done`", go.display())).await;
     ear.wait_for("busy", "start").await;
@@ -508,7 +518,7 @@ async fn slots_queue_tools_skills_and_model_change_under_a_run_and_no_event_is_l
     let waits = ear.patch(json!({"gateway": {"port": 1}})).await;
     assert_eq!(waits["restart"], json!({"required": true, "paths": ["gateway.port"]}));
     let health = ear.ask("health", json!({})).await;
-    assert!(health["payload"]["notice"].as_str().unwrap().contains("restart the gateway for gateway.port"));
+    assert!(health["payload"]["notice"].as_str().unwrap().contains("restart the gateway to apply gateway.port"));
 
     assert!(!ear.is_at("busy", "end"), "what is at work goes on");
     fs::write(go, "").unwrap();
@@ -526,7 +536,7 @@ async fn slots_queue_tools_skills_and_model_change_under_a_run_and_no_event_is_l
 async fn of_two_who_read_the_same_config_one_is_refused() {
     let home = Home::new();
     let gateway = home.gateway();
-    let mut ear = Ear::new(&gateway, &gateway.token(), 4, ADMIN).await;
+    let mut ear = EventClient::new(&gateway, &gateway.token(), 4, ADMIN).await;
     // Without a file no base hash is needed.
     let made = ear.ask("config.set", json!({"raw": "{gateway: {auth: {token: 'hush'}}, /* mine */}"})).await;
     assert_eq!(
@@ -556,9 +566,9 @@ async fn a_client_is_told_what_is_wrong_and_where() {
     let home = Home::new();
     home.configure(WRITTEN);
     let gateway = home.gateway();
-    let mut ear = Ear::new(&gateway, HUSH, 4, ADMIN).await;
+    let mut ear = EventClient::new(&gateway, HUSH, 4, ADMIN).await;
     let hash = ear.ask("config.get", json!({})).await["payload"]["hash"].clone();
-    let refused = async |ear: &mut Ear, method: &str, raw: &str| {
+    let refused = async |ear: &mut EventClient, method: &str, raw: &str| {
         let answer = ear.ask(method, json!({"raw": raw, "baseHash": hash})).await;
         assert_eq!(answer["error"]["code"], "INVALID_REQUEST", "{answer}");
         answer["error"].clone()
@@ -583,16 +593,16 @@ async fn each_generation_gets_what_it_knows() {
     let home = Home::new();
     home.configure(WRITTEN);
     let gateway = home.gateway();
-    let old = Ear::new(&gateway, HUSH, 3, ADMIN).await.ask("config.get", json!({})).await["payload"].clone();
+    let old = EventClient::new(&gateway, HUSH, 3, ADMIN).await.ask("config.get", json!({})).await["payload"].clone();
     let mut names: Vec<_> = old.as_object().unwrap().keys().map(String::as_str).collect();
     names.sort_unstable();
     assert_eq!(
         names,
         ["config", "exists", "hash", "issues", "legacyIssues", "parsed", "path", "raw", "valid", "warnings"]
     );
-    let refused = Ear::new(&gateway, HUSH, 3, &["operator.read"]).await.ask("config.get", json!({})).await;
+    let refused = EventClient::new(&gateway, HUSH, 3, &["operator.read"]).await.ask("config.get", json!({})).await;
     assert_eq!(refused["error"]["message"], "missing scope: operator.admin");
-    let mut reader = Ear::new(&gateway, HUSH, 4, &["operator.read"]).await;
+    let mut reader = EventClient::new(&gateway, HUSH, 4, &["operator.read"]).await;
     let new = reader.ask("config.get", json!({})).await["payload"].clone();
     assert_eq!(new["runtimeConfig"], new["sourceConfig"]);
     // Only clients that may change the config receive comments.
@@ -652,7 +662,7 @@ fn configs_of_openclaw_have_no_problem() {
         let home = Home::new();
         let mut command = home.command(&["config", "validate", "--json"]);
         command.env("HOMARD_CONFIG_PATH", &file);
-        let told = said(command);
+        let told = run_command(command);
         assert_eq!((told.code, &told.json()["issues"]), (Some(0), &json!([])), "{}: {told:?}", file.display());
     }
 }

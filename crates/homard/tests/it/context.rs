@@ -10,11 +10,11 @@ use std::{
     thread,
 };
 
-use homard_testkit::fake_provider::{FakeProvider, Reply, dialect::Dialect};
+use homard_testkit::fake_provider::{FakeProvider, ProviderReply, dialect::WireFormat};
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Home, Said, said},
+    home::{CommandOutput, Home, run_command},
     provider::request,
 };
 
@@ -27,8 +27,8 @@ fn a_workspace_that_is_a_file_is_told_and_an_error_of_every_run() {
     let gateway = home.gateway();
     let health = gateway.run(&["health", "--json"]).json();
     let told = format!(
-        "agent main: workspace {path} cannot be made: {path} is a file or a broken link, not a folder; move it away, or \
-         set another workspace in the config",
+        "agent main: workspace {path} cannot be created: {path} is a file or a broken link, not a directory; move it \
+         away, or set another workspace in the config",
         path = file.display()
     );
     assert_eq!(health["notice"], json!(told));
@@ -70,16 +70,16 @@ fn case_101_a_small_window_answers_with_a_warning() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{}", said.stderr);
     answering.join().unwrap();
     let log = fs::read_to_string(path).unwrap();
-    let warned: Vec<_> = log.lines().filter(|line| line.contains("a model with a small context answers")).collect();
+    let warned: Vec<_> = log.lines().filter(|line| line.contains("model has a small context window")).collect();
     assert!(matches!(&warned[..], [line] if line.contains("20000")), "{log}");
 }
 
 /// Creates a home with a model on loopback and these settings, and a long file in its workspace.
 async fn on_loopback(model: Value) -> (Home, FakeProvider) {
-    let provider = FakeProvider::start(|_| Reply::text("Aye")).await.unwrap();
+    let provider = FakeProvider::start(|_| ProviderReply::text("Aye")).await.unwrap();
     let home = Home::new();
     let configured = json!({
-        "baseUrl": provider.base_url(Dialect::Chat), "apiKey": "none", "api": "openai-completions", "models": [model],
+        "baseUrl": provider.base_url(WireFormat::Chat), "apiKey": "none", "api": "openai-completions", "models": [model],
     });
     let agents = json!({"defaults": {"model": "router/m"}});
     home.configure(&json!({"agents": agents, "models": {"providers": {"router": configured}}}).to_string());
@@ -97,7 +97,7 @@ async fn a_model_on_loopback_gets_the_full_prompt_unless_its_window_is_small() {
         let (home, provider) = on_loopback(model.clone()).await;
         let said = home.run(&["agent", "-m", "hello"]);
         assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{said:?}");
-        let asked = provider.asked().pop().unwrap().json();
+        let asked = provider.requests().pop().unwrap().json();
         let tools = asked["tools"].as_array().unwrap();
         assert!(tools.iter().any(|tool| tool["function"]["name"] == "sessions_list"), "{model}: {tools:?}");
         assert!(asked.to_string().contains("Be kind. ".repeat(1_000).trim_end()), "{model}");
@@ -111,7 +111,7 @@ async fn a_model_on_loopback_gets_the_full_prompt_unless_its_window_is_small() {
 async fn a_shortened_prompt_is_told_with_its_reason_and_the_setting_that_changes_it() {
     let (home, provider) = on_loopback(json!({"id": "m", "contextWindow": 20_000})).await;
     home.run(&["agent", "-m", "hello"]);
-    let asked = provider.asked().pop().unwrap().json();
+    let asked = provider.requests().pop().unwrap().json();
     assert_eq!(asked["tools"].as_array().unwrap().len(), 6, "{asked}");
     let reason = "the prompt for router/m is lean because its context window of 20,000 tokens is below 32,000";
     let remedy = "for the full prompt set agents.defaults.promptStyle to \"rich\"; if the window is wrong, correct \
@@ -151,18 +151,22 @@ async fn a_message_that_does_not_fit_is_told_everywhere_and_strict_refuses_it() 
     fs::write(&file, "ab, cd. ".repeat(100_000)).unwrap();
     let book = file.to_str().unwrap();
     let turn = |key, flags: &[&'static str]| [&["agent", "--message-file", book, "--session-key", key], flags].concat();
-    let warned = |said: &Said| {
+    let warned = |said: &CommandOutput| {
         let told = "the message does not fit into the context window: of about ";
-        assert!(said.stderr.contains(told) && said.stderr.contains("--strict refuses it instead"), "{}", said.stderr);
+        assert!(
+            said.stderr.contains(told) && said.stderr.contains("--strict rejects the message instead"),
+            "{}",
+            said.stderr
+        );
     };
-    let refused = |said: &Said| {
+    let refused = |said: &CommandOutput| {
         assert_eq!(said.code, Some(1), "{said:?}");
         let why = said.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert!(why.contains("router/m, with a context window of 40,000, can be sent about 1"), "{why}");
-        assert!(why.contains("choose a model with a larger context window, or leave out strict"), "{why}");
+        assert!(why.contains("router/m, with a context window of 40,000, accepts about 1"), "{why}");
+        assert!(why.contains("choose a model with a larger context window, or omit strict"), "{why}");
     };
     refused(&home.run(&turn("c", &["--strict", "--json"])));
-    assert_eq!(provider.asked().len(), 0, "a refused message was sent");
+    assert_eq!(provider.requests().len(), 0, "a refused message was sent");
     let said = home.run(&turn("a", &[]));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert!(said.stdout.starts_with("Aye\n\n⚠️ Your message was too long for router/m: of about "), "{}", said.stdout);
@@ -176,16 +180,19 @@ async fn a_message_that_does_not_fit_is_told_everywhere_and_strict_refuses_it() 
     let size = |name: &str| input[name].as_u64().unwrap();
     assert_eq!(size("originalChars"), 799_999, "{input}");
     assert!(size("originalTokens") > 200_000 && (15_000..30_000).contains(&size("keptTokens")), "{input}");
-    let asked = provider.asked().len();
+    let asked = provider.requests().len();
     refused(&gateway.run(&turn("c", &["--strict", "--json"])));
-    assert_eq!(provider.asked().len(), asked, "a refused message was sent");
+    assert_eq!(provider.requests().len(), asked, "a refused message was sent");
     let said = gateway.run(&["agent", "-m", "hello", "--session-key", "c", "--strict"]);
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(0), "Aye\n", ""));
-    assert!(!provider.asked().pop().unwrap().json().to_string().contains("ab, cd."), "it was sent with the next one");
+    assert!(
+        !provider.requests().pop().unwrap().json().to_string().contains("ab, cd."),
+        "it was sent with the next one"
+    );
 }
 
 /// Runs the binary in a directory as a user to whom permissions apply.
-fn as_a_plain_user(folder: &Path, args: &[&str]) -> Said {
+fn as_a_plain_user(folder: &Path, args: &[&str]) -> CommandOutput {
     let mut command = if rustix::process::geteuid().is_root() {
         // The binary may be in a directory that only root can enter.
         let program = folder.join("homard");
@@ -200,7 +207,7 @@ fn as_a_plain_user(folder: &Path, args: &[&str]) -> Said {
     };
     command.args(args).current_dir(folder).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
     command.env("HOME", folder).env("HOMARD_STATE_DIR", folder.join("state"));
-    said(command)
+    run_command(command)
 }
 
 #[test]
@@ -213,8 +220,7 @@ fn a_file_that_may_not_be_read_is_told_and_the_run_goes_on() {
     let file = folder.path().join("state/workspace/AGENTS.md");
     fs::set_permissions(&file, Permissions::from_mode(0o000)).unwrap();
     let context = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "/context"]);
-    let told =
-        "\nAGENTS.md cannot be used: it may not be read; give the user that Homard runs as the right to read it\n";
+    let told = "\nAGENTS.md cannot be used: permission denied; give the user that Homard runs as read permission\n";
     assert!(context.code == Some(0) && context.stdout.contains(told), "{context:?}");
     let again = as_a_plain_user(folder.path(), &["agent", "--local", "--work-here", "-m", "help"]);
     assert_eq!((again.code, again.stdout), (Some(0), hello.stdout), "{}", again.stderr);

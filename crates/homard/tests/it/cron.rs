@@ -12,7 +12,7 @@ fn a_job_is_made_run_told_and_removed() {
     let home = Home::new();
     let gateway = home.gateway();
     let empty = gateway.run(&["cron", "list"]);
-    assert!(empty.stdout.starts_with("no jobs; make one with: homard cron add "), "{empty:?}");
+    assert!(empty.stdout.starts_with("no jobs; create one with: homard cron add "), "{empty:?}");
     let made = gateway
         .run(&["cron", "add", "--name", "Files", "--every", "1h", "-m", "What files are here?", "--json"])
         .json();
@@ -32,7 +32,10 @@ fn a_job_is_made_run_told_and_removed() {
     assert!(listed.contains("Files") && listed.contains("every 1h") && listed.contains("ok 0s ago"), "{listed}");
     assert_eq!(gateway.run(&["cron", "rm", id]).stdout, format!("removed job {id}\n"));
     let gone = gateway.run(&["cron", "rm", id]);
-    assert_eq!((gone.code, gone.stderr.trim()), (Some(1), format!("error: no job {id}").as_str()));
+    assert_eq!(
+        (gone.code, gone.stderr.trim()),
+        (Some(1), format!("error: no job {id}; list jobs with: homard cron").as_str())
+    );
 }
 
 #[test]

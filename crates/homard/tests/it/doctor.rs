@@ -10,14 +10,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, Said};
+use crate::home::{CommandOutput, Home};
 
 /// Returns the findings of one check that need action, as texts.
-fn wrong(said: &Said, check: &str) -> Vec<String> {
+fn wrong(said: &CommandOutput, check: &str) -> Vec<String> {
     told(said, check, "wrong")
 }
 
-fn told(said: &Said, check: &str, level: &str) -> Vec<String> {
+fn told(said: &CommandOutput, check: &str, level: &str) -> Vec<String> {
     let document = said.json();
     let checks = document["checks"].as_array().unwrap();
     let report = checks.iter().find(|report| report["check"] == check).unwrap();
@@ -38,7 +38,7 @@ fn lived_in() -> Home {
     home
 }
 
-fn doctor(home: &Home) -> Said {
+fn doctor(home: &Home) -> CommandOutput {
     home.run(&["doctor", "--json"])
 }
 
@@ -101,7 +101,7 @@ fn a_home_that_was_lived_in_is_well_with_and_without_its_gateway() {
     let gateway = home.gateway();
     let said = gateway.run(&["doctor"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    let url = format!("it answers at ws://127.0.0.1:{}", gateway.port);
+    let url = format!("responding at ws://127.0.0.1:{}", gateway.port);
     assert!(said.stdout.contains(&url) && said.stdout.contains("the journal is in use"), "{said:?}");
 }
 
@@ -119,7 +119,7 @@ fn a_config_that_is_wrong_is_told_with_its_place() {
     assert!(warning.contains("session.mainKey"), "{warning}");
     let text = home.run(&["doctor"]);
     assert!(text.stdout.contains("to do    correct it in the file"), "{text:?}");
-    assert_eq!(text.stderr, "error: 1 thing needs a hand\n");
+    assert_eq!(text.stderr, "error: 1 problem found\n");
 }
 
 #[test]
@@ -129,10 +129,10 @@ fn what_others_can_read_is_closed() {
     let (state, config) = (home.state(), home.state().join("homard.json"));
     set_mode(&state, 0o755);
     set_mode(&config, 0o644);
-    let at = |path: &Path, mode: &str| format!("others can get at {} (mode {mode})", path.display());
+    let at = |path: &Path, mode: &str| format!("{} is accessible by other users (mode {mode})", path.display());
     let (found, fixed) = is_mended(&home, "permissions");
     assert_eq!(found, [at(&state, "755"), at(&config, "644")]);
-    let now = |path: &Path, mode: &str| json!(format!("{} has mode {mode} now", path.display()));
+    let now = |path: &Path, mode: &str| json!(format!("set the mode of {} to {mode}", path.display()));
     assert_eq!(fixed, [now(&state, "700"), now(&config, "600")]);
     assert_eq!((mode(&state), mode(&config)), (0o700, 0o600));
 }
@@ -144,7 +144,7 @@ fn a_torn_transcript_is_put_right_and_nothing_of_it_is_lost() {
     let whole = fs::read_to_string(&path).unwrap();
     fs::write(&path, format!("{whole}{{\"type\":\"mess")).unwrap();
     let (found, _) = is_mended(&home, "sessions");
-    assert_eq!(found, [format!("{} ends in the middle of a line, as a crash leaves it", path.display())]);
+    assert_eq!(found, [format!("{} ends with an incomplete line, as after a crash", path.display())]);
     assert_eq!(fs::read_to_string(&path).unwrap(), whole);
     let aside = told(&doctor(&home), "leftovers", "note");
     assert!(aside.len() == 1 && aside[0].contains(".jsonl.torn-"), "{aside:?}");
@@ -156,7 +156,7 @@ fn records_and_a_journal_that_make_no_sense_are_set_aside() {
     let records = home.state().join("agents/main/sessions/sessions.json");
     fs::write(&records, "{\"agent:main:main\": ").unwrap();
     let (found, _) = is_mended(&home, "sessions");
-    assert!(found.len() == 1 && found[0].contains("sessions.json is not what it should be"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("sessions.json is not a valid session list"), "{found:?}");
     let sessions = home.run(&["sessions", "--json"]).json();
     assert_eq!(sessions["sessions"][0]["key"], "agent:main:main", "{sessions}");
 
@@ -167,7 +167,7 @@ fn records_and_a_journal_that_make_no_sense_are_set_aside() {
     home.run(&["doctor", "--fix"]);
     // The journal stored the head of the audit log. The owner has to acknowledge that it is gone.
     let found = wrong(&doctor(&home), "audit");
-    assert!(found.len() == 1 && found[0].contains("does not know this log any more"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("has no record of this log"), "{found:?}");
     let done = home.run(&["audit", "acknowledge", "--reason", "the journal was damaged"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     let after = doctor(&home);
@@ -196,9 +196,8 @@ fn leftovers_of_dead_processes_are_removed_and_what_is_young_or_alive_stays() {
     fs::create_dir_all(&install).unwrap();
     File::open(&install).unwrap().set_modified(old).unwrap();
     let (found, fixed) = is_mended(&home, "leftovers");
-    let stopped =
-        |path: &Path| format!("{} was left behind by a process that was stopped while it wrote", path.display());
-    let gone = format!("{} is the lock of a process that is gone", dead.display());
+    let stopped = |path: &Path| format!("{} was left by a process that was stopped while writing", path.display());
+    let gone = format!("{} is the lock of a process that no longer exists", dead.display());
     assert_eq!(found, [stopped(&draft), stopped(&install), gone]);
     assert_eq!(fixed.len(), 3);
     let there = [&draft, &young, &dead, &alive, &install].map(|path| path.exists());
@@ -212,7 +211,7 @@ fn a_clock_that_went_back_is_told() {
     set_time(&path, changed(&path) + Duration::from_secs(86_400));
     let said = doctor(&home);
     let [what] = &wrong(&said, "clock")[..] else { panic!("{said:?}") };
-    assert!(what.starts_with(&format!("{} was changed at ", path.display())), "{what}");
+    assert!(what.starts_with(&format!("{} was modified at ", path.display())), "{what}");
     assert_eq!(said.code, Some(1));
 }
 
@@ -223,8 +222,8 @@ fn a_port_that_a_stranger_has_is_told() {
     let port = stranger.local_addr().unwrap().port();
     let mut command = home.command(&["doctor", "--json"]);
     command.env("HOMARD_GATEWAY_PORT", port.to_string());
-    let said = crate::home::said(command);
-    let what = format!("port {port} is taken by a program that is not the gateway of this state directory");
+    let said = crate::home::run_command(command);
+    let what = format!("port {port} is used by a program that is not the gateway of this state directory");
     assert_eq!((said.code, wrong(&said, "gateway")), (Some(1), vec![what]));
 }
 
@@ -238,7 +237,7 @@ fn a_model_without_a_key_is_told_and_so_is_a_plugin_that_is_not_there() {
     assert_eq!(said.code, Some(1), "{said:?}");
     let models = wrong(&said, "models");
     assert!(models.len() == 1 && models[0].contains("OPENAI_API_KEY"), "{models:?}");
-    assert_eq!(wrong(&said, "plugins"), ["tidy is switched on in the config, but there is no such plugin"]);
+    assert_eq!(wrong(&said, "plugins"), ["tidy is enabled in the config, but there is no such plugin"]);
 }
 
 #[test]

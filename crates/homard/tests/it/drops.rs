@@ -5,16 +5,16 @@ use tokio::net::TcpListener;
 use tokio_tungstenite::accept_async;
 
 use crate::{
-    home::{Home, Said, said},
-    socket::{Socket, hear, tell},
+    home::{CommandOutput, Home, run_command},
+    socket::{Socket, next_frame, send_frame},
 };
 
 /// Runs a turn against a gateway simulated by `act`, and returns the output of the command.
-async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> Said {
+async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> CommandOutput {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut command = home.command(&["agent", "-m", "hi", "--reconnect", "0"]);
     command.env("HOMARD_GATEWAY_PORT", listener.local_addr().unwrap().port().to_string());
-    let turn = tokio::task::spawn_blocking(move || said(command));
+    let turn = tokio::task::spawn_blocking(move || run_command(command));
     act(listener).await;
     turn.await.unwrap()
 }
@@ -22,12 +22,15 @@ async fn against<F: Future>(home: &Home, act: impl FnOnce(TcpListener) -> F) -> 
 /// Accepts a client up to its `agent` request, and returns that.
 async fn welcome(listener: &TcpListener) -> (Socket, serde_json::Value) {
     let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();
-    tell(&mut socket, &json!({"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}))
-        .await;
-    let connect = hear(&mut socket).await.unwrap();
+    send_frame(
+        &mut socket,
+        &json!({"type": "event", "event": "connect.challenge", "payload": {"nonce": "n", "ts": 1}}),
+    )
+    .await;
+    let connect = next_frame(&mut socket).await.unwrap();
     let hello = json!({"type": "hello-ok", "protocol": 4});
-    tell(&mut socket, &json!({"type": "res", "id": connect["id"], "ok": true, "payload": hello})).await;
-    let agent = hear(&mut socket).await.unwrap();
+    send_frame(&mut socket, &json!({"type": "res", "id": connect["id"], "ok": true, "payload": hello})).await;
+    let agent = next_frame(&mut socket).await.unwrap();
     assert_eq!(agent["method"], "agent");
     (socket, agent)
 }
@@ -43,13 +46,14 @@ async fn a_turn_that_may_be_at_work_elsewhere_is_not_run_again() {
             run = agent["params"]["idempotencyKey"].as_str().unwrap().to_owned();
             if accepts {
                 let payload = json!({"runId": run, "status": "accepted", "sessionKey": "agent:main:main"});
-                tell(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload})).await;
+                send_frame(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload}))
+                    .await;
             }
         })
         .await;
         assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
         let look = match accepts {
-            true => format!("run {run} was accepted and goes on in the gateway; see: homard trace {run}\n"),
+            true => format!("run {run} was accepted and continues in the gateway; see: homard trace {run}\n"),
             false => format!("it is not known whether run {run} was accepted; see: homard trace {run}\n"),
         };
         assert!(said.stderr.starts_with("error: the connection to the gateway was lost: "), "{}", said.stderr);
@@ -63,7 +67,7 @@ async fn something_else_on_the_port_is_no_reason_to_run_here() {
     let home = Home::new();
     let said = against(&home, async |listener| drop(listener.accept().await.unwrap())).await;
     assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""));
-    assert!(said.stderr.contains("something else listens there"), "{}", said.stderr);
+    assert!(said.stderr.contains("another program may be listening there"), "{}", said.stderr);
     assert!(!home.state().exists(), "no run may have begun here");
 }
 
@@ -73,9 +77,9 @@ async fn a_turn_that_was_stopped_elsewhere_has_failed() {
     let said = against(&home, async |listener| {
         let (mut socket, agent) = welcome(&listener).await;
         let payload = json!({"runId": "r", "status": "timeout", "summary": "aborted", "stopReason": "rpc"});
-        tell(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload})).await;
+        send_frame(&mut socket, &json!({"type": "res", "id": agent["id"], "ok": true, "payload": payload})).await;
         // The client disconnects first.
-        assert_eq!(hear(&mut socket).await, None);
+        assert_eq!(next_frame(&mut socket).await, None);
     })
     .await;
     assert_eq!(said.code, Some(1));

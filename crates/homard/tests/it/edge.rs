@@ -13,8 +13,8 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use crate::{
-    home::{Gateway, Home, Said},
-    puppet::{Puppet, call},
+    home::{CommandOutput, Home, RunningGateway},
+    scripted_model::{ScriptedHome, call},
     socket,
 };
 
@@ -28,7 +28,7 @@ fn configured(text: &str) -> Home {
 }
 
 /// Returns the fingerprint that a gateway prints after its address.
-fn fingerprint(gateway: &mut Gateway<'_>) -> String {
+fn fingerprint(gateway: &mut RunningGateway<'_>) -> String {
     let line = gateway.line();
     line.split("SHA-256 ").nth(1).unwrap_or_else(|| panic!("{line}")).trim().to_owned()
 }
@@ -52,7 +52,7 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
         other.run(&[&["gateway", "call", "health", "--url", &url, "--token", &token][..], more].concat())
     };
     assert_eq!(call(&["--tls-fingerprint", &known]).code, Some(0));
-    let refused = |said: Said, words: &str| {
+    let refused = |said: CommandOutput, words: &str| {
         assert_eq!(said.code, Some(1), "{said:?}");
         assert!(said.stderr.contains("is not trusted") && said.stderr.contains(words), "{said:?}");
     };
@@ -65,7 +65,7 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
         configured(&text).run(&["health"])
     };
     assert_eq!(remote(&known).code, Some(0));
-    refused(remote(&"cd".repeat(32)), "set gateway.remote.tlsFingerprint anew");
+    refused(remote(&"cd".repeat(32)), "update gateway.remote.tlsFingerprint");
     assert!(remote("nonsense").stderr.contains("nonsense is not a SHA-256 fingerprint"));
     // The same certificate after a restart.
     drop(gateway);
@@ -78,7 +78,7 @@ fn a_gateway_with_tls_is_reached_by_its_own_commands_and_by_those_who_know_its_c
     fs::remove_file(folder.join("gateway-cert.pem")).unwrap();
     home.configure("{gateway: {tls: {enabled: true, autoGenerate: false}}}");
     let none = home.run(&["gateway", "run", "--port", "0"]);
-    assert!(none.stderr.contains("there is no certificate") && none.stderr.contains("autoGenerate"), "{none:?}");
+    assert!(none.stderr.contains("does not exist") && none.stderr.contains("autoGenerate"), "{none:?}");
 }
 
 #[test]
@@ -123,19 +123,19 @@ async fn r31_no_tool_speaks_to_another_gateway() {
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     elsewhere.set_nonblocking(true).unwrap();
     let address = elsewhere.local_addr().unwrap();
-    let puppet = Puppet::with(json!({})).await;
+    let puppet = ScriptedHome::with(json!({})).await;
     let gateway = puppet.home.gateway();
     for (tool, action) in [("cron", "status"), ("gateway", "config.get")] {
         for url in [format!("ws://{address}"), format!("wss://{address}"), format!(" http://{address}/ ")] {
             let said = call(&gateway, tool, &json!({"action": action, "gatewayUrl": url, "gatewayToken": "x"}));
-            assert!(said.contains("to no other"), "{tool} at {url}: {said}");
+            assert!(said.contains("omit gatewayUrl"), "{tool} at {url}: {said}");
         }
     }
     assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 /// Returns the memory of a process in bytes: the current size, and the maximum since the last reset.
-fn memory(gateway: &Gateway<'_>) -> (u64, u64) {
+fn memory(gateway: &RunningGateway<'_>) -> (u64, u64) {
     let status = fs::read_to_string(format!("/proc/{}/status", gateway.process.0.id())).unwrap();
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
@@ -145,7 +145,7 @@ fn memory(gateway: &Gateway<'_>) -> (u64, u64) {
 }
 
 /// Returns how much a gateway's memory grows at most during work that it has done before.
-fn growth(gateway: &Gateway<'_>, mut work: impl FnMut()) -> u64 {
+fn growth(gateway: &RunningGateway<'_>, mut work: impl FnMut()) -> u64 {
     work();
     work();
     fs::write(format!("/proc/{}/clear_refs", gateway.process.0.id()), "5").unwrap();
@@ -192,7 +192,7 @@ fn r21_what_a_stranger_announces_takes_no_memory() {
     let try_it = |announced: u64, sends: u64| {
         // Everything is sent before anything is read.
         let heard = sent(gateway.port, &[UPGRADE, &head(announced), &message[..sends as usize]]);
-        let close = [&1009_u16.to_be_bytes()[..], b"message too large: at most 65536 bytes are taken"].concat();
+        let close = [&1009_u16.to_be_bytes()[..], b"message too large: the limit is 65536 bytes"].concat();
         assert!(heard.ends_with(&close), "it should be closed with 1009: {heard:?}");
     };
     let grown = growth(&gateway, || {
@@ -250,7 +250,7 @@ async fn r24_what_a_client_announces_takes_no_memory() {
                     let mut socket = socket::connect(gateway.port, &token).await;
                     let bytes = [head(200 * MIB), br#"{"type":"req","id":"1","method":"chat.send""#.to_vec()].concat();
                     socket.get_mut().write_all(&bytes).await.unwrap();
-                    while socket::hear(&mut socket).await.is_some() {}
+                    while socket::next_frame(&mut socket).await.is_some() {}
                 });
             }
         })

@@ -6,10 +6,10 @@ use homard_testkit::{FakeTelegram, fake_telegram::TOKEN};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::home::{Gateway, Home, said, until};
+use crate::home::{Home, RunningGateway, run_command, until};
 
 /// Returns the outages that the gateway reports.
-fn degraded(gateway: &Gateway<'_>) -> Vec<Value> {
+fn degraded(gateway: &RunningGateway<'_>) -> Vec<Value> {
     let health = gateway.run(&["health", "--json"]).json();
     assert_eq!(health["ok"], true, "clients of OpenClaw read it: {health}");
     health["degraded"].as_array().unwrap_or_else(|| panic!("{health}")).clone()
@@ -28,7 +28,7 @@ fn a_gateway_with_nothing_down_is_well() {
     let home = Home::new();
     let gateway = home.gateway();
     let health = gateway.run(&["health"]);
-    assert!(health.code == Some(0) && health.stdout.contains(" well "), "{health:?}");
+    assert!(health.code == Some(0) && health.stdout.contains(" healthy "), "{health:?}");
     assert_eq!(degraded(&gateway), Vec::<Value>::new());
     assert_eq!(gateway.run(&["doctor"]).code, Some(0));
 }
@@ -40,7 +40,7 @@ fn a_model_without_a_key_is_down() {
     let gateway = home.gateway();
     let why = "there is no key for anthropic; set ANTHROPIC_API_KEY";
     let health = gateway.run(&["health"]);
-    assert!(health.code == Some(1) && health.stdout.contains("not well"), "{health:?}");
+    assert!(health.code == Some(1) && health.stdout.contains("unhealthy"), "{health:?}");
     assert!(health.stdout.contains("model of agent main: anthropic/claude-opus-5-5: ") && health.stdout.contains(why));
     let json = gateway.run(&["health", "--json"]);
     assert_eq!((json.code, json.stderr.as_str()), (Some(1), ""), "{json:?}");
@@ -118,10 +118,10 @@ fn commands_find_a_gateway_that_listens_on_another_port_than_the_config_names() 
     let health = || {
         let mut command = home.command(&["health"]);
         command.env_remove("HOMARD_GATEWAY_PORT");
-        said(command)
+        run_command(command)
     };
     let found = health();
-    assert!(found.code == Some(0) && found.stdout.contains(" well "), "{found:?}");
+    assert!(found.code == Some(0) && found.stdout.contains(" healthy "), "{found:?}");
     drop(gateway);
     let nobody = health();
     assert!(nobody.code == Some(1) && nobody.stderr.contains("127.0.0.1:9\n"), "{nobody:?}");

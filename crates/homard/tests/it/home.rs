@@ -1,15 +1,22 @@
 //! A home for the binary: its own state, working directory and port.
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::{self, DirBuilder, File},
     io::{BufRead, BufReader, Lines, Read, Write as _},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, PermissionsExt},
+    },
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{net::TcpSocket, time::Instant};
@@ -24,13 +31,13 @@ pub(crate) struct Home {
 
 /// The output of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// Parses stdout as one JSON document.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -73,24 +80,41 @@ impl Home {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Said {
-        said(self.command(args))
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutput {
+        run_command(self.command(args))
+    }
+
+    /// Runs a command whose stdout is a terminal of this width; returns what it shows.
+    pub(crate) fn on_terminal(&self, columns: u16, args: &[&str]) -> String {
+        let (ours, theirs) = terminal();
+        tcsetwinsize(&theirs, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let mut command = self.command(args);
+        let mut child = command.stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
+        // Otherwise the terminal stays open on this side, and reading it never ends.
+        drop(command);
+        let (mut ours, mut shown, mut piece) = (File::from(ours), Vec::new(), [0; 4096]);
+        // Once the program has ended, Linux reports EIO.
+        while let Ok(count @ 1..) = ours.read(&mut piece) {
+            shown.extend(&piece[..count]);
+        }
+        child.wait().unwrap();
+        String::from_utf8(shown).unwrap().replace("\r\n", "\n")
     }
 
     /// Starts a gateway on a port that the system chooses.
-    pub(crate) fn gateway(&self) -> Gateway<'_> {
+    pub(crate) fn gateway(&self) -> RunningGateway<'_> {
         self.gateway_with_log(Stdio::null(), "warn")
     }
 
     /// Same as `gateway`, with a log.
-    pub(crate) fn gateway_with_log(&self, log: impl Into<Stdio>, level: &str) -> Gateway<'_> {
+    pub(crate) fn gateway_with_log(&self, log: impl Into<Stdio>, level: &str) -> RunningGateway<'_> {
         let mut command = self.command(&["gateway", "run", "--port", "0"]);
         command.stderr(log).env("HOMARD_LOG", level);
         self.listening(command)
     }
 
     /// Starts a gateway whose process can be inspected.
-    pub(crate) fn dumpable_gateway(&self) -> Gateway<'_> {
+    pub(crate) fn dumpable_gateway(&self) -> RunningGateway<'_> {
         let mut command = self.command(&["gateway", "run", "--port", "0"]);
         command.stderr(Stdio::null()).env("HOMARD_LOG", "warn").env("HOMARD_DUMPABLE", "1");
         self.listening(command)
@@ -107,7 +131,7 @@ impl Home {
     }
 
     /// Starts a gateway by this command and waits until it listens.
-    pub(crate) fn listening(&self, mut command: Command) -> Gateway<'_> {
+    pub(crate) fn listening(&self, mut command: Command) -> RunningGateway<'_> {
         let mut process = Process(command.spawn().unwrap());
         let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         let mut greeting = Vec::new();
@@ -119,7 +143,7 @@ impl Home {
                 break port;
             }
         };
-        Gateway { home: self, process, port, greeting, lines }
+        RunningGateway { home: self, process, port, greeting, lines }
     }
 }
 
@@ -148,10 +172,19 @@ pub(crate) fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
+/// Opens a pseudo-terminal: our side, and the program's side.
+pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    (ours, theirs)
+}
+
 /// Runs a command to its end.
-pub(crate) fn said(mut command: Command) -> Said {
+pub(crate) fn run_command(mut command: Command) -> CommandOutput {
     let output = command.output().unwrap();
-    Said {
+    CommandOutput {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -163,7 +196,7 @@ pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
     /// Waits for its end and reads its output.
-    pub(crate) fn output(&mut self) -> Said {
+    pub(crate) fn output(&mut self) -> CommandOutput {
         let read = |stream: Option<&mut dyn Read>| {
             let mut text = String::new();
             stream.map(|stream| stream.read_to_string(&mut text)).transpose().unwrap();
@@ -172,7 +205,7 @@ impl Process {
         // The output fits into the pipes, so one can be read after the other.
         let stdout = read(self.0.stdout.as_mut().map(|stream| stream as &mut dyn Read));
         let stderr = read(self.0.stderr.as_mut().map(|stream| stream as &mut dyn Read));
-        Said { code: self.0.wait().unwrap().code(), stdout, stderr }
+        CommandOutput { code: self.0.wait().unwrap().code(), stdout, stderr }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -187,7 +220,7 @@ impl Drop for Process {
 }
 
 /// A running gateway.
-pub(crate) struct Gateway<'a> {
+pub(crate) struct RunningGateway<'a> {
     home: &'a Home,
     pub(crate) process: Process,
     pub(crate) port: u16,
@@ -195,7 +228,7 @@ pub(crate) struct Gateway<'a> {
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Gateway<'_> {
+impl RunningGateway<'_> {
     /// Returns a command whose environment names this gateway. A turn works in the current directory; here that is the
     /// agent's workspace, if it is at its default place.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
@@ -208,8 +241,8 @@ impl Gateway<'_> {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Said {
-        said(self.command(args))
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutput {
+        run_command(self.command(args))
     }
 
     pub(crate) fn token(&self) -> String {

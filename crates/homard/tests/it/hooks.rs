@@ -9,9 +9,9 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Home, said},
+    home::{Home, run_command},
     probe::node,
-    socket::{connect_as, hear, tell},
+    socket::{connect_as, next_frame, send_frame},
 };
 
 /// Creates a hook whose handler is a program; returns its directory.
@@ -47,15 +47,15 @@ fn hooks_are_listed_with_what_they_lack_and_the_way_out() {
     assert_eq!(
         home.run(&["hooks"]).stdout,
         "HOOK                   STATE           FROM             FOR\n\
-         boot-md                off             bundled          Has the agent do what BOOT.md says when the gateway starts\n\
-         bootstrap-extra-files  on              bundled          Puts more files of the workspace into every prompt\n\
-         command-logger         on              bundled          Writes /new, /reset and /stop to logs/commands.log in the s…\n\
+         boot-md                off             bundled          Runs the instructions in BOOT.md when the gateway starts\n\
+         bootstrap-extra-files  on              bundled          Adds further workspace files to every system prompt\n\
+         command-logger         on              bundled          Writes every command to logs/commands.log in the state dire…\n\
          own                    off             workspace        Tell when the water is high.\n\
-         session-memory         on              bundled          Keeps the end of a conversation in memory/ when a new one b…\n\
+         session-memory         on              bundled          Saves the end of a conversation to memory/ when a new one b…\n\
          tides                  needs TIDE_KEY  state directory  Tell when the water is high.\n"
     );
     let verbose = home.run(&["hooks", "list", "-v"]).stdout;
-    assert!(verbose.contains("command:new, command:reset, session:auto-reset  part of homard\n"), "{verbose}");
+    assert!(verbose.contains("command:new, command:reset, session:auto-reset  built in\n"), "{verbose}");
     let listed = home.run(&["hooks", "list", "--json"]).json();
     assert_eq!(listed["managedHooksDir"], json!(home.state().join("hooks")));
     assert_eq!(listed["workspaceDir"], json!(home.state().join("workspace")));
@@ -69,7 +69,7 @@ fn hooks_are_listed_with_what_they_lack_and_the_way_out() {
     assert!(info.ends_with(&format!("to do          {way_out}\n")), "{info}");
     assert_eq!(home.run(&["hooks", "info", "tides", "--json"]).json(), listed["hooks"][5]);
     let unknown = home.run(&["hooks", "info", "flying"]);
-    let words = "error: there is no hook \"flying\"; see them with: homard hooks list\n";
+    let words = "error: there is no hook \"flying\"; list hooks with: homard hooks list\n";
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
     let set = home.run(&["config", "set", "hooks.internal.entries.tides.env.TIDE_KEY", "high-and-secret"]);
     assert_eq!(set.code, Some(0), "{set:?}");
@@ -84,12 +84,12 @@ fn a_hook_is_switched_on_and_off_and_the_file_keeps_its_comments() {
     home.configure("{\n  // Mine.\n  hooks: {token: 't'}, // The sea.\n}\n");
     let on = home.run(&["hooks", "enable", "session-memory"]);
     assert_eq!((on.code, on.stderr.as_str()), (Some(0), ""));
-    assert!(on.stdout.starts_with("session-memory is on now, in "), "{}", on.stdout);
-    assert!(on.stdout.contains("a gateway that runs must be restarted for it\n"), "{}", on.stdout);
+    assert!(on.stdout.starts_with("session-memory is now enabled in "), "{}", on.stdout);
+    assert!(on.stdout.contains("restart the gateway to apply the change\n"), "{}", on.stdout);
     let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
     assert!(text.contains("// Mine.") && text.contains("// The sea."), "{text}");
     let again = home.run(&["hooks", "enable", "session-memory"]).stdout;
-    assert_eq!(again, "session-memory is on already, nothing has changed\n");
+    assert_eq!(again, "session-memory is already enabled; nothing changed\n");
     let off = home.run(&["hooks", "disable", "session-memory", "--json"]).json();
     assert_eq!(
         (&off["enabled"], &off["changed"]),
@@ -114,7 +114,7 @@ fn to_switch_one_hook_on_switches_on_no_other() {
     // If all are disabled, entries that would be enabled again stay disabled.
     home.configure("{hooks: {internal: {enabled: false, entries: {'boot-md': {enabled: true}}}}}");
     let on = home.run(&["hooks", "enable", "session-memory"]);
-    assert!(on.code == Some(0) && on.stdout.contains("boot-md stays off"), "{on:?}");
+    assert!(on.code == Some(0) && on.stdout.contains("boot-md stays disabled"), "{on:?}");
     assert_eq!(on_now(&home), json!(["session-memory"]));
     // If all are enabled, they stay so.
     home.configure("{hooks: {internal: {enabled: true, entries: {'session-memory': {enabled: false}}}}}");
@@ -144,13 +144,13 @@ fn a_hook_that_needs_node_is_tried_with_it() {
     let check = |home: &Home, path: &str| {
         let mut command = home.command(&["hooks", "check"]);
         command.env("PATH", path);
-        said(command)
+        run_command(command)
     };
     // No enabled hook needs Node.
     assert_eq!(check(&home, "/nowhere").code, Some(0));
     script(&home, "greet", "export default async () => {};\n");
     let none = check(&home, "/nowhere");
-    assert!(none.code == Some(1) && none.stdout.contains("there is no node on the PATH"), "{none:?}");
+    assert!(none.code == Some(1) && none.stdout.contains("node was not found on the PATH"), "{none:?}");
     let old = fake_node(&home, "v20.20.2");
     let old = check(&home, old.parent().unwrap().to_str().unwrap());
     assert!(old.code == Some(1) && old.stdout.contains("is Node v20.20.2, which is too old"), "{old:?}");
@@ -171,7 +171,7 @@ fn the_handler_of_a_hook_is_loaded_by_node() {
     script(&home, "empty", "export const other = 1;\n");
     let bad = home.run(&["hooks", "check"]);
     assert_eq!(bad.code, Some(1), "{bad:?}");
-    assert!(bad.stdout.contains("torn") && bad.stdout.contains("cannot be loaded"), "{bad:?}");
+    assert!(bad.stdout.contains("torn") && bad.stdout.contains("cannot load the handler"), "{bad:?}");
     let told = home.run(&["hooks", "check", "--json"]).json();
     let handlers: Vec<_> = told["handlers"].as_array().unwrap().iter().map(|one| (&one["hook"], &one["ok"])).collect();
     let expected = [("empty", false), ("greet", true), ("torn", false)].map(|(name, ok)| (json!(name), json!(ok)));
@@ -187,8 +187,10 @@ fn a_hook_is_installed_and_nothing_of_it_is_run() {
     let done = home.run(&["hooks", "install", "my-tides"]);
     let target = home.state().join("hooks/tides");
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
-    let words =
-        format!("tides is in {} now\ntides: off; to switch it on: homard hooks enable tides\n", target.display());
+    let words = format!(
+        "installed tides in {}\ntides: disabled; enable it with: homard hooks enable tides\n",
+        target.display()
+    );
     assert_eq!(done.stdout, words);
     assert!(!target.join("ran").exists() && !source.join("ran").exists());
     let mut record = config(&home)["hooks"]["internal"]["installs"]["tides"].take();
@@ -203,7 +205,7 @@ fn a_hook_is_installed_and_nothing_of_it_is_run() {
     });
     assert_eq!(record, expected);
     let refused = home.run(&["hooks", "install", "my-tides"]);
-    let words = format!("error: {} is there already; --force puts the new one in its place\n", target.display());
+    let words = format!("error: {} already exists; use --force to replace it\n", target.display());
     assert_eq!((refused.code, refused.stderr), (Some(1), words));
     assert_eq!(home.run(&["hooks", "enable", "tides"]).code, Some(0));
     let again = home.run(&["hooks", "install", "my-tides", "--force", "--json"]).json();
@@ -211,7 +213,7 @@ fn a_hook_is_installed_and_nothing_of_it_is_run() {
     assert_eq!(home.run(&["hooks", "check", "--json"]).json()["problems"], json!([]));
     fs::write(target.join("handler.sh"), "#!/bin/sh\n").unwrap();
     let check = home.run(&["hooks", "check"]).stdout;
-    let changed = format!("wrong:\n  {} is not what was installed: somebody has changed it", target.display());
+    let changed = format!("problems:\n  {} was modified after its installation", target.display());
     assert!(check.contains(&changed), "{check}");
 }
 
@@ -238,9 +240,9 @@ fn what_cannot_be_installed_says_why_and_leaves_nothing() {
     fs::write(home.work().join("pack.tgz"), "x").unwrap();
     for (path, words) in [
         ("empty", "has neither a HOOK.md nor a package.json that names hooks"),
-        ("linked", "is a link or no file; only files and folders are taken"),
+        ("linked", "is a link or special file; only regular files and folders can be installed"),
         ("pack.tgz", "is not a folder; unpack an archive first"),
-        ("@me/hooks", "is not there; name a folder with a HOOK.md. Packages are not downloaded"),
+        ("@me/hooks", "does not exist; specify a folder with a HOOK.md. Packages are not downloaded"),
     ] {
         let said = home.run(&["hooks", "install", path]);
         assert!(said.code == Some(2) && said.stderr.contains(words), "{path}: {said:?}");
@@ -262,13 +264,16 @@ fn what_is_wrong_with_files_is_told_with_their_paths() {
     let said = home.run(&["hooks", "check"]);
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     let text = &said.stdout;
-    assert!(text.starts_with("hooks: 4, on: 0\n\nnot on, and what to do:\n  boot-md "), "{text}");
-    assert!(text.contains("it is off; to switch it on: homard hooks enable command-logger\n"), "{text}");
+    assert!(text.starts_with("hooks: 4, enabled: 0\n\nnot enabled, with remedies:\n  boot-md "), "{text}");
+    assert!(text.contains("disabled; enable it with: homard hooks enable command-logger\n"), "{text}");
     let told = |path: &Path, what: &str| assert!(text.contains(&format!("  {} {what}", path.display())), "{text}");
     told(&hooks.join("broken/HOOK.md"), "has no front matter");
     told(&hooks.join("away"), "is a link that leads out of ");
     let hidden = home.state().join("workspace/hooks/memory/HOOK.md");
-    told(&hidden, "is a hook \"session-memory\" that is hidden by the bundled one; a hook of a workspace cannot take");
+    told(
+        &hidden,
+        "defines the hook \"session-memory\", which is overridden by the bundled hook; a workspace hook cannot",
+    );
     let problems = home.run(&["hooks", "check", "--json"]).json()["problems"].as_array().unwrap().len();
     assert_eq!(problems, 3);
 }
@@ -329,9 +334,9 @@ async fn hooks_hear_of_sessions_that_methods_begin_anew() {
         ("sessions.reset", json!({"key": "b", "reason": "new"})),
         ("sessions.reset", json!({"key": "b"})),
     ] {
-        tell(&mut socket, &json!({"type": "req", "id": "1", "method": method, "params": params})).await;
+        send_frame(&mut socket, &json!({"type": "req", "id": "1", "method": method, "params": params})).await;
         let answer = loop {
-            let frame = hear(&mut socket).await.unwrap();
+            let frame = next_frame(&mut socket).await.unwrap();
             if frame["id"] == "1" {
                 break frame;
             }

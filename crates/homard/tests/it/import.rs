@@ -216,7 +216,10 @@ fn what_went_on_here_is_not_overwritten() {
     from.set_updated("agent:main:main", 9_000_000_000_000);
     let both = import(&home, &from, &[]);
     let theirs = from.sessions().join(format!("{MAIN}.jsonl"));
-    let warning = format!("{}: not imported: it went on both here and there; the one here stays", theirs.display());
+    let warning = format!(
+        "{}: not imported: the session continued in both places; the existing transcript is kept",
+        theirs.display()
+    );
     assert_eq!((counts(&both)[1], &both["warnings"]), (&fates(0, 0, 2, 1, 0), &json!([warning])));
     assert_eq!(fs::read(&path).unwrap(), ours);
 }
@@ -227,7 +230,7 @@ fn a_config_that_is_here_stays_unless_it_is_to_be_replaced() {
     home.configure("{/* mine */}");
     let config = home.state().join("homard.json");
     let kept = import(&home, &from, &[]);
-    let warning = format!("{}: is there and stays; replace it with --force", config.display());
+    let warning = format!("{}: already exists and is kept; replace it with --force", config.display());
     assert_eq!(
         (counts(&kept)[0], &kept["warnings"], &kept["defaults"]),
         (&fates(0, 0, 0, 1, 0), &json!([warning]), &json!([]))
@@ -248,13 +251,13 @@ fn other_defaults_are_told_and_can_be_written() {
         {"key": "messages.queue.mode", "openclaw": "collect", "homard": "steer"},
         {"key": "messages.queue.debounceMs", "openclaw": 1000, "homard": "500"},
         {"key": "session.reset", "openclaw": {"mode": "daily", "atHour": 4}, "homard": "no automatic reset"},
-        {"key": "session.dmScope", "openclaw": "main", "homard": "main for the owner, per-channel-peer for anybody else"},
+        {"key": "session.dmScope", "openclaw": "main", "homard": "main for the owner, per-channel-peer for other senders"},
         {"key": "agents.defaults.workspace", "openclaw": theirs, "homard": home.state().join("workspace")},
     ]);
     assert_eq!((&report["defaults"], &report["defaultsWritten"]), (&expected, &json!(false)));
     let said = home.run(&["import", "openclaw", from.path(), "--write-defaults"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.stdout.contains("OpenClaw's defaults, now written into the config"), "{}", said.stdout);
+    assert!(said.stdout.contains("Defaults of OpenClaw that were written to the config"), "{}", said.stdout);
     let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
     for word in ["// four at a time", "\"debounceMs\":1000", "\"atHour\":4", "golden-token"] {
         assert!(text.contains(word), "{word}: {text}");
@@ -268,7 +271,7 @@ fn people_read_a_table_and_what_stays_behind() {
     let said = home.run(&["import", "openclaw", from.path(), "--dry-run"]);
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     let expected = format!(
-        "An import from {} to {} would do this; nothing was changed.
+        "An import from {} to {} would have the following result; nothing was changed.
 
                NEW  UPDATED  SAME  KEPT  BROKEN
 config         1    0        0     0     0
@@ -283,10 +286,9 @@ cron jobs      2    0        0     0     0
     );
     assert!(said.stdout.starts_with(&expected), "{}", said.stdout);
     let left = "Not imported:
-- workspace: an agent's files stay where they are, but for skills, which are copied; agents.defaults.workspace says where \
-they are
+- workspace: workspaces are not copied, except for skills; agents.defaults.workspace points to them
 
-As long as OpenClaw's gateway runs, too, its jobs run twice; stop it, or: openclaw cron disable ID
+While OpenClaw's gateway is running too, the imported jobs run twice; stop it, or run: openclaw cron disable ID
 ";
     assert!(said.stdout.ends_with(left), "{}", said.stdout);
 }
@@ -296,24 +298,24 @@ fn a_directory_that_is_none_of_openclaws_is_named() {
     let (home, from) = (Home::new(), Openclaw::new());
     let told = |dir: &str| {
         let said = home.run(&["import", "openclaw", dir]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
         said.stderr
     };
     let (root, file) = (from.path(), from.0.path().join("openclaw.json"));
     assert_eq!(
         told(&format!("{root}/gone")),
-        format!("error: cannot read {root}/gone: No such file or directory (os error 2)\n")
+        format!("error: {root}/gone does not exist; pass OpenClaw's state directory, such as ~/.openclaw\n")
     );
     let expected =
-        format!("error: {} is not a directory; name OpenClaw's state directory, such as ~/.openclaw\n", file.display());
+        format!("error: {} is not a directory; pass OpenClaw's state directory, such as ~/.openclaw\n", file.display());
     assert_eq!(told(file.to_str().unwrap()), expected);
     let expected = format!(
-        "error: {root}/skills is no state directory of OpenClaw's: it holds neither openclaw.json nor agents/\n"
+        "error: {root}/skills is not a state directory of OpenClaw: it contains neither openclaw.json nor agents/\n"
     );
     assert_eq!(told(&format!("{root}/skills")), expected);
     let said = home.run(&["import", "openclaw"]);
-    let way_out = "say where OpenClaw's state directory is: homard import openclaw DIR\n";
-    assert!(said.code == Some(1) && said.stderr.ends_with(way_out), "{said:?}");
+    let way_out = "pass OpenClaw's state directory: homard import openclaw DIR\n";
+    assert!(said.code == Some(2) && said.stderr.ends_with(way_out), "{said:?}");
     assert!(!home.state().exists());
 }
 
@@ -331,15 +333,13 @@ fn what_is_damaged_costs_only_itself() {
     );
     let root = from.path();
     let warnings = json!([
-        format!("{root}/agents/main/agent/auth-profiles.json: not imported: it is no JSON object"),
-        format!("{root}/agents/main/sessions/{KID}.jsonl: not imported: it does not begin with a session header"),
-        format!(
-            "{root}/agents/main/sessions/{MAIN}.jsonl: 1 of its lines make no sense, the last one is torn; they do not count"
-        ),
+        format!("{root}/agents/main/agent/auth-profiles.json: not imported: not a JSON object"),
+        format!("{root}/agents/main/sessions/{KID}.jsonl: not imported: the first line is not a session header"),
+        format!("{root}/agents/main/sessions/{MAIN}.jsonl: ignoring invalid lines (1) and the incomplete last line"),
         "session agent:main:subagent:b30e5738-b3f7-49b0-98c9-e14f65ab695d: not imported: its transcript cannot be used",
         format!(
-            "{root}/agents/ops/sessions/sessions.json: cannot be read, so the transcripts of this agent belong to no \
-             session: line 1, column 21: unterminated object"
+            "{root}/agents/ops/sessions/sessions.json: cannot be read, so the transcripts of this agent are not linked to \
+             sessions: line 1, column 21: unterminated object"
         ),
     ]);
     assert_eq!(report["warnings"], warnings);
@@ -359,13 +359,13 @@ fn a_broken_config_is_not_imported_and_one_that_cannot_be_used_is_told() {
     let report = import(&home, &from, &["--dry-run"]);
     let here = home.state().join("homard.json");
     let warnings = json!([
-        format!("{}: takes in other files with $include; they are not imported", config.display()),
+        format!("{}: includes other files with $include; they are not imported", config.display()),
         format!(
-            "{}: is not valid as it is: line 1, column 18: gateway.port must be a whole number from 0 to 65535",
+            "{}: not valid after the import: line 1, column 18: gateway.port must be a whole number from 0 to 65535",
             here.display()
         ),
         format!(
-            "{}: is not valid as it is: line 1, column 43: agents.$include of homard.json names agents.json, which does \
+            "{}: not valid after the import: line 1, column 43: agents.$include of homard.json names agents.json, which does \
              not exist",
             here.display()
         ),
@@ -390,11 +390,9 @@ fn the_own_directory_is_not_imported_into_itself() {
     home.configure("{}");
     fs::create_dir(home.state().join("agents")).unwrap();
     let said = home.run(&["import", "openclaw", home.state().to_str().unwrap()]);
-    let expected = format!(
-        "error: {} is Homard's own state directory: it is used as it is, and there is nothing to import\n",
-        home.state().display()
-    );
-    assert_eq!((said.code, said.stderr), (Some(1), expected));
+    let expected =
+        format!("error: {} is Homard's own state directory: there is nothing to import\n", home.state().display());
+    assert_eq!((said.code, said.stderr), (Some(2), expected));
 }
 
 #[test]
@@ -426,7 +424,7 @@ fn rules_of_commands_come_along_and_hold() {
         "defaults": {"security": "deny"}, "agents": {"main": {"allowlist": [{"pattern": "/usr/bin/git"}]}}}"#;
     fs::write(from.0.path().join("exec-approvals.json"), rules).unwrap();
     let report = import(&home, &from, &[]);
-    let told = "exec-approvals.json: is copied; of it and tools.exec in the config, the stricter counts";
+    let told = "exec-approvals.json: copied; the stricter of this file and tools.exec in the config applies";
     assert_eq!(report["warnings"], json!([told]));
     let file = home.state().join("exec-approvals.json");
     assert_eq!(fs::read_to_string(&file).unwrap(), rules);
@@ -436,7 +434,7 @@ fn rules_of_commands_come_along_and_hold() {
     // A second import has nothing to do; changes made here are kept without `--force`.
     assert_eq!(import(&home, &from, &[])["warnings"], json!([]));
     fs::write(&file, r#"{"version": 1}"#).unwrap();
-    let stays = format!("{}: is there and stays; replace it with --force", file.display());
+    let stays = format!("{}: already exists and is kept; replace it with --force", file.display());
     assert_eq!(import(&home, &from, &[])["warnings"], json!([stays]));
     import(&home, &from, &["--force"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), rules);
@@ -495,9 +493,9 @@ fn what_of_skills_and_jobs_cannot_be_used_or_is_another_here_is_named() {
     assert_eq!(extras(&report), [&fates(0, 0, 1, 1, 1), &fates(1, 0, 1, 1, 1)]);
     let warnings = report["warnings"].to_string();
     for part in [
-        "skill empty: not imported: it has no SKILL.md",
-        "skill notes: is here and is another; replace it with --force",
-        "job Chat: is imported switched off: its answers go to the channel whatsapp, which is not supported",
+        "skill empty: not imported: no usable SKILL.md",
+        "skill notes: a different skill of this name already exists; replace it with --force",
+        "job Chat: imported as disabled: its replies go to the channel whatsapp, which is not supported",
         "job Odd: not imported: ",
     ] {
         assert!(warnings.contains(part), "{part}: {warnings}");

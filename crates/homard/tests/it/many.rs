@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::Home,
-    socket::{Socket, connect, hear, tell},
+    socket::{Socket, connect, next_frame, send_frame},
 };
 
 const SESSIONS: usize = 1_000;
@@ -14,7 +14,7 @@ const SOCKETS: usize = 4;
 
 /// What a socket received about one run.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct ReceivedRun {
     seqs: Vec<u64>,
     starts: usize,
     ends: usize,
@@ -22,18 +22,19 @@ struct Heard {
 }
 
 /// Starts this socket's share of the runs, and reads until all runs have ended and all its requests are answered.
-async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, Heard> {
+async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, ReceivedRun> {
     let mine = (0..SESSIONS).filter(|number| number % SOCKETS == share);
     for number in mine.clone() {
         let params = json!({
             "message": "help", "sessionKey": format!("s-{number}"), "idempotencyKey": format!("run-{number}"),
         });
-        tell(&mut socket, &json!({"type": "req", "id": number.to_string(), "method": "agent", "params": params})).await;
+        send_frame(&mut socket, &json!({"type": "req", "id": number.to_string(), "method": "agent", "params": params}))
+            .await;
     }
-    let mut runs: BTreeMap<String, Heard> = BTreeMap::new();
+    let mut runs: BTreeMap<String, ReceivedRun> = BTreeMap::new();
     let (mut unanswered, mut unended, mut last_seq) = (mine.count(), SESSIONS, None::<u64>);
     while unanswered > 0 || unended > 0 {
-        let frame = hear(&mut socket).await.expect("the gateway closed the connection");
+        let frame = next_frame(&mut socket).await.expect("the gateway closed the connection");
         if frame["type"] == "res" {
             assert_eq!(frame["ok"], json!(true), "{frame}");
             unanswered -= usize::from(frame["payload"]["status"] == "ok");
@@ -51,7 +52,7 @@ async fn listen(mut socket: Socket, share: usize) -> BTreeMap<String, Heard> {
 }
 
 /// Records an event; returns 1 if it was the end of its run.
-fn note(run: &mut Heard, payload: &Value) -> usize {
+fn note(run: &mut ReceivedRun, payload: &Value) -> usize {
     run.seqs.push(payload["seq"].as_u64().unwrap());
     let data = &payload["data"];
     match (payload["stream"].as_str().unwrap(), data["phase"].as_str()) {

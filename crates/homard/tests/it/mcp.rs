@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::{Home, has_node, until},
-    puppet::{Puppet, call},
+    scripted_model::{ScriptedHome, call},
 };
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/tests/mcp/server.mjs");
@@ -34,7 +34,7 @@ fn servers_are_listed_and_tried_without_a_gateway() {
     let listed = home.run(&["mcp", "list"]);
     let states: Vec<_> =
         listed.stdout.lines().map(|line| line.split_whitespace().take(2).collect::<Vec<_>>()).collect();
-    assert_eq!(states, [["SERVER", "STATE"], ["broken", "on"], ["fake", "on"], ["idle", "off"], ["old", "left"]]);
+    assert_eq!(states, [["SERVER", "STATE"], ["broken", "on"], ["fake", "on"], ["idle", "off"], ["old", "ignored:"]]);
     let listed = home.run(&["mcp", "list", "--json"]);
     assert!(!listed.stdout.contains("hush") && !listed.stdout.contains("secret"), "{listed:?}");
     let tried = home.run(&["mcp", "test", "fake"]);
@@ -44,7 +44,7 @@ fn servers_are_listed_and_tried_without_a_gateway() {
     let tried = home.run(&["mcp", "test", "broken"]);
     assert!(tried.code == Some(1) && tried.stderr.contains("no config file"), "{tried:?}");
     let tried = home.run(&["mcp", "test", "old"]);
-    assert!(tried.code == Some(1) && tried.stderr.contains("sse is not supported"), "{tried:?}");
+    assert!(tried.code == Some(1) && tried.stderr.contains("sse, which is not supported"), "{tried:?}");
     let tried = home.run(&["mcp", "test", "nobody"]);
     assert!(tried.code == Some(2) && tried.stderr.contains("homard mcp list"), "{tried:?}");
 }
@@ -54,7 +54,7 @@ async fn an_agent_uses_the_tools_of_a_server_and_does_not_see_its_secrets() {
     if !has_node("an agent uses the tools of a server and does not see its secrets") {
         return;
     }
-    let puppet = Puppet::with(servers()).await;
+    let puppet = ScriptedHome::with(servers()).await;
     // Without a gateway the command waits for the servers.
     let said = puppet.home.run(&["agent", "-m", "CALL fake__echo {\"text\": \"over here\"}"]);
     assert!(said.stdout.contains("over here"), "{said:?}");
@@ -65,7 +65,7 @@ async fn an_agent_uses_the_tools_of_a_server_and_does_not_see_its_secrets() {
     let told = call(&gateway, "fake__echo", &json!({"text": "it is an-mcp-secret"}));
     assert!(!told.contains("an-mcp-secret"), "{told}");
     let health = gateway.run(&["health", "--json"]).stdout;
-    assert!(health.contains("the MCP server old is left out"), "{health}");
+    assert!(health.contains("the MCP server old is disabled"), "{health}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,7 +73,7 @@ async fn a_server_that_the_config_gets_brings_its_tools_and_takes_them_along() {
     if !has_node("a server that the config gets brings its tools and takes them along") {
         return;
     }
-    let puppet = Puppet::with(json!({})).await;
+    let puppet = ScriptedHome::with(json!({})).await;
     let gateway = puppet.home.gateway();
     let has_it = || {
         gateway.run(&["agent", "-m", "hello"]);
@@ -95,8 +95,8 @@ async fn a_server_that_is_not_there_is_told() {
     if !has_node("a server that is not there is told") {
         return;
     }
-    let down = "the MCP server broken is not there, so its tools fail; to see why: homard mcp test broken";
-    let puppet = Puppet::with(servers()).await;
+    let down = "the MCP server broken is down, so its tools fail; to see why: homard mcp test broken";
+    let puppet = ScriptedHome::with(servers()).await;
     let said = puppet.home.run(&["agent", "-m", "hello"]);
     assert!(said.code == Some(0) && said.stderr.contains(down), "{said:?}");
     let gateway = puppet.home.gateway();

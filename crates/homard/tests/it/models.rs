@@ -16,18 +16,18 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, Said, said, until};
+use crate::home::{CommandOutput, Home, run_command, until};
 
 /// A server that speaks Chat Completions. The path determines the response: `/<status>/v1/…`; 200 says good day. Errors
 /// echo the key, as some providers do.
-struct Server {
+struct ChatServer {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl ChatServer {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (asked, is_over) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
@@ -56,7 +56,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ChatServer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         TcpStream::connect(self.address).unwrap();
@@ -112,7 +112,7 @@ fn reply(mut stream: &TcpStream, status: &str, kind: &str, body: &str) {
 }
 
 /// Creates a home whose agent tries these providers in order, each under its own name with its own key.
-fn chain(server: &Server, statuses: &[u16]) -> (Home, Vec<String>) {
+fn chain(server: &ChatServer, statuses: &[u16]) -> (Home, Vec<String>) {
     let home = Home::new();
     let keys: Vec<_> = (0..statuses.len()).map(|place| format!("sk-canary-{place:03}-in-the-config")).collect();
     let providers = statuses.iter().zip(&keys).enumerate();
@@ -129,12 +129,12 @@ fn auth_file(home: &Home) -> std::path::PathBuf {
 }
 
 /// Pipes a key into `auth add`.
-fn add(home: &Home, args: &[&str], key: &str) -> Said {
+fn add(home: &Home, args: &[&str], key: &str) -> CommandOutput {
     let mut command = home.command(&[&["models", "auth", "add"], args].concat());
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(key.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    Said {
+    CommandOutput {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -157,7 +157,7 @@ pub(crate) fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 
 #[test]
 fn the_next_candidate_answers_when_the_first_is_rate_limited() {
-    let server = Server::start();
+    let server = ChatServer::start();
     let (home, _) = chain(&server, &[429, 200]);
     let said = home.run(&["agent", "-m", "hi", "--json"]);
     let document = said.json();
@@ -171,7 +171,7 @@ fn the_next_candidate_answers_when_the_first_is_rate_limited() {
     assert_eq!((&states[1]["provider"], &states[1]["reason"]), (&json!("p0"), &json!("rate_limit")));
     assert_eq!(states[1]["from"], "config: models.providers.p0.apiKey");
     let words = home.run(&["models", "status"]).stdout;
-    assert!(words.contains("rests for 60m (rate_limit)") || words.contains("rests for 59m (rate_limit)"), "{words}");
+    assert!(words.contains("in cooldown for 1h (rate_limit)") || words.contains("in cooldown for 59m"), "{words}");
     assert_eq!(server.asked(), 2);
     // The cooldown survives the process: the first one is not tried again.
     assert_eq!(home.run(&["agent", "-m", "hi", "--json"]).json()["payloads"][0]["text"], "Good day");
@@ -181,7 +181,7 @@ fn the_next_candidate_answers_when_the_first_is_rate_limited() {
 
 #[test]
 fn a_model_is_down_from_its_failure_to_its_next_answer() {
-    let server = Server::start();
+    let server = ChatServer::start();
     let home = Home::new();
     let configure = |status| {
         let agents = json!({"defaults": {"model": "p/m"}});
@@ -207,7 +207,7 @@ fn a_model_is_down_from_its_failure_to_its_next_answer() {
 
 #[test]
 fn while_a_fallback_answers_the_model_is_not_down() {
-    let server = Server::start();
+    let server = ChatServer::start();
     let (home, _) = chain(&server, &[429, 200]);
     let gateway = home.gateway();
     assert_eq!(gateway.run(&["agent", "-m", "hi"]).code, Some(0));
@@ -217,7 +217,7 @@ fn while_a_fallback_answers_the_model_is_not_down() {
 
 #[test]
 fn sixteen_fail_and_the_seventeenth_answers() {
-    let server = Server::start();
+    let server = ChatServer::start();
     let mut statuses = [401, 402, 403, 404, 429].repeat(4)[..16].to_vec();
     statuses.push(200);
     let (home, _) = chain(&server, &statuses);
@@ -238,7 +238,7 @@ fn sixteen_fail_and_the_seventeenth_answers() {
 
 #[test]
 fn when_all_fail_one_message_says_what_to_do() {
-    let server = Server::start();
+    let server = ChatServer::start();
     let (home, _) = chain(&server, &[401, 402, 429]);
     let said = home.run(&["agent", "-m", "hi"]);
     // One line per failed candidate, and one summary.
@@ -265,16 +265,16 @@ fn a_missing_key_is_told_with_what_to_do() {
 
 #[test]
 fn the_only_key_in_the_environment_chooses_the_model_and_says_so() {
-    let (home, server) = (Home::new(), Server::start());
+    let (home, server) = (Home::new(), ChatServer::start());
     // The provider's base URL is moved to this machine; the model stays unset.
     let base = format!("http://{}/200/v1", server.address);
     home.configure(&json!({"models": {"providers": {"mistral": {"baseUrl": base}}}}).to_string());
     let mut command = home.command(&["agent", "-m", "hi"]);
     command.env("MISTRAL_API_KEY", "sk-canary-mistral");
-    let said = said(command);
+    let said = run_command(command);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Good day\n"), "{}", said.stderr);
     let expected = format!(
-        "(mistral/mistral-large-4 was chosen by MISTRAL_API_KEY in the environment; to choose another set \
+        "(using mistral/mistral-large-4 because of MISTRAL_API_KEY in the environment; to use another model, set \
          agents.defaults.model in {})\n",
         home.state().join("homard.json").display()
     );
@@ -286,8 +286,12 @@ fn of_several_keys_one_is_chosen_and_the_others_are_named() {
     let home = Home::new();
     let mut command = home.command(&["models", "status"]);
     command.env("XAI_API_KEY", "sk-canary-x").env("OPENAI_API_KEY", "sk-canary-o").env("GROQ_API_KEY", "sk-canary-g");
-    let said = said(command);
-    assert!(said.stdout.contains("chosen by OPENAI_API_KEY in the environment, before xai, groq;"), "{}", said.stdout);
+    let said = run_command(command);
+    assert!(
+        said.stdout.contains("because of OPENAI_API_KEY in the environment, preferred over xai, groq;"),
+        "{}",
+        said.stdout
+    );
     assert!(!said.stdout.contains("canary") && !home.state().exists(), "{}", said.stdout);
     let none = home.run(&["models", "status"]);
     assert!(none.stdout.contains("homard/demo") && none.stdout.contains("models auth add"), "{}", none.stdout);
@@ -302,9 +306,31 @@ fn a_key_in_the_environment_is_not_seen_by_commands() {
     for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "HOMARD_GATEWAY_TOKEN"] {
         command.env(name, "sk-canary-in-the-environment");
     }
-    let said = said(command);
+    let said = run_command(command);
     assert!(said.stdout.contains("PATH="), "{said:?}");
     assert!(!said.stdout.contains("canary") && !said.stdout.contains("API_KEY"), "{said:?}");
+}
+
+#[test]
+fn credentials_are_listed_without_their_secrets() {
+    let home = Home::new();
+    let file = auth_file(&home);
+    let none = home.run(&["models", "auth", "list"]).stdout;
+    assert!(none.starts_with(&format!("no credentials in {}; ", file.display())), "{none}");
+    add(&home, &["anthropic"], "sk-canary-first");
+    add(&home, &["openai", "--profile", "work", "--token"], "sk-canary-second");
+    let listed = home.run(&["models", "auth", "list"]).stdout;
+    let expected = "PROFILE            PROVIDER   TYPE     STATE\n\
+                    anthropic:default  anthropic  api_key  ok\n\
+                    openai:work        openai     token    ok\n";
+    assert_eq!(listed, expected);
+    let listed = home.run(&["models", "auth", "list", "--json"]);
+    assert!(!listed.stdout.contains("canary"), "{listed:?}");
+    let profile = json!({"id": "openai:work", "provider": "openai", "type": "token", "unusable": null});
+    assert_eq!((&listed.json()["profiles"][1], &listed.json()["file"]), (&profile, &json!(file)));
+    // A prefix is enough if it is unique.
+    let removed = home.run(&["models", "auth", "rm", "open", "--json"]).json();
+    assert_eq!(removed["profile"], "openai:work");
 }
 
 #[test]
@@ -326,13 +352,15 @@ fn keys_are_added_replaced_and_removed_and_never_shown() {
     });
     assert_eq!(kept, expected);
     let status = home.run(&["models", "status"]);
-    assert!(status.stdout.contains("chosen by the auth profiles of anthropic"), "{}", status.stdout);
+    assert!(status.stdout.contains("because of the auth profiles of anthropic"), "{}", status.stdout);
     assert!(!status.stdout.contains("canary"), "{}", status.stdout);
     let said = home.run(&["models", "auth", "remove", "anthropic:work", "--json"]);
     assert_eq!((&said.json()["did"], &said.json()["profile"]), (&json!("removed"), &json!("anthropic:work")));
     let said = home.run(&["models", "auth", "remove", "anthropic:work"]);
-    let expected =
-        format!("error: there is no key anthropic:work in {}; there are anthropic:default\n", file.display());
+    let expected = format!(
+        "error: there is no profile anthropic:work in {}; existing profiles: anthropic:default\n",
+        file.display()
+    );
     assert_eq!((said.code, said.stderr), (Some(1), expected));
 }
 
@@ -341,13 +369,13 @@ fn what_is_no_key_or_no_provider_is_refused() {
     let home = Home::new();
     for key in ["", " \n", "two words", "two\nlines"] {
         let said = add(&home, &["openai"], key);
-        let expected = "error: that is no key: it must be one word on one line, and not empty\n";
+        let expected = "error: invalid key: it must be one word on one line, and not empty\n";
         assert_eq!((said.code, said.stderr.as_str()), (Some(2), expected), "{key:?}");
     }
     let said = home.run(&["models", "auth", "add", "antropic"]);
     assert!(
         said.code == Some(2)
-            && said.stderr.starts_with("error: there is no provider \"antropic\"; known are anthropic")
+            && said.stderr.starts_with("error: unknown provider \"antropic\"; known providers are anthropic")
     );
     let said = home.run(&["models", "auth", "add", "openai", "sk-canary-on-the-command-line"]);
     assert_eq!(said.code, Some(2), "a key is no argument");
@@ -377,7 +405,7 @@ fn beside_a_gateway_keys_can_be_added_and_it_must_be_restarted() {
     let _gateway = home.gateway();
     let said = add(&home, &["openai"], "sk-canary-beside");
     assert_eq!(said.code, Some(0));
-    assert_eq!(said.stderr, "a gateway is at work here; restart it, so that it takes note\n");
+    assert_eq!(said.stderr, "a gateway is running; restart it to apply the change\n");
     assert_eq!(home.run(&["models", "status"]).code, Some(0));
 }
 
@@ -388,17 +416,17 @@ fn models_are_listed_with_their_facts() {
     let models = list["models"].as_array().unwrap();
     let opus = models.iter().find(|model| model["model"] == "claude-opus-4-5").unwrap();
     assert_eq!((&opus["contextWindow"], &opus["usable"]), (&json!(200_000), &json!(false)));
-    assert!(home.run(&["models", "list"]).stdout.starts_with("no provider can be asked yet;"));
+    assert!(home.run(&["models", "list"]).stdout.starts_with("no provider is configured yet;"));
     assert_eq!(home.run(&["models", "list", "--provider", "nobody"]).code, Some(2));
     let mut command = home.command(&["models", "list"]);
     command.env("XAI_API_KEY", "sk-canary");
-    let listed = said(command).stdout;
+    let listed = run_command(command).stdout;
     assert!(listed.contains("xai/grok-4.7") && !listed.contains("anthropic/"), "{listed}");
 }
 
 #[test]
 fn an_expired_sign_in_is_renewed_and_kept() {
-    let (home, server) = (Home::new(), Server::start());
+    let (home, server) = (Home::new(), ChatServer::start());
     let (config, file) = (server.provider(200, ""), auth_file(&home));
     let model = json!({"defaults": {"model": "p/m"}});
     home.configure(&json!({"agents": model, "models": {"providers": {"p": config}}}).to_string());
@@ -422,7 +450,7 @@ fn an_expired_sign_in_is_renewed_and_kept() {
 // A28, R71.
 #[test]
 fn fifty_secrets_are_seen_by_nobody() {
-    let server = Server::start();
+    let server = ChatServer::start();
     let (home, mut secrets) = chain(&server, &[[401, 402, 403, 404, 429].repeat(4), vec![404]].concat());
     for place in 0..29 {
         let key = format!("sk-canary-{place:03}-in-the-profiles");
@@ -436,7 +464,7 @@ fn fifty_secrets_are_seen_by_nobody() {
     {
         let mut command = home.command(args);
         command.env("HOMARD_LOG", "trace");
-        let said = said(command);
+        let said = run_command(command);
         outputs.extend([said.stdout.into_bytes(), said.stderr.into_bytes()]);
     }
     let (alone, log) = (server.asked(), home.state().join("gateway.log"));

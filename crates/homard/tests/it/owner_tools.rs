@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Gateway, until},
-    puppet::{Puppet, SEEN, call},
+    home::{RunningGateway, until},
+    scripted_model::{SEEN, ScriptedHome, call},
 };
 
 fn parsed(text: &str) -> Value {
@@ -16,7 +16,7 @@ fn parsed(text: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_makes_changes_runs_and_removes_jobs() {
-    let puppet = Puppet::with(json!({})).await;
+    let puppet = ScriptedHome::with(json!({})).await;
     let gateway = puppet.home.gateway();
     let cron = |arguments: Value| call(&gateway, "cron", &arguments);
     let job = json!({
@@ -39,12 +39,12 @@ async fn an_agent_makes_changes_runs_and_removes_jobs() {
     assert_eq!(cron(json!({"action": "run", "jobId": id})), format!("unknown cron job id: {id}"));
     assert!(cron(json!({"action": "remove"})).contains("needs a jobId"));
     // R31.
-    assert!(cron(json!({"action": "status", "gatewayUrl": "ws://127.0.0.1:1"})).contains("to no other"));
+    assert!(cron(json!({"action": "status", "gatewayUrl": "ws://127.0.0.1:1"})).contains("omit gatewayUrl"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_changes_its_model_and_not_what_holds_it() {
-    let puppet = Puppet::with(json!({"tools": {"deny": ["write"]}})).await;
+    let puppet = ScriptedHome::with(json!({"tools": {"deny": ["write"]}})).await;
     let gateway = puppet.home.gateway();
     let ask = |arguments: Value| call(&gateway, "gateway", &arguments);
     let shown = parsed(&ask(json!({"action": "config.get"})));
@@ -74,24 +74,25 @@ async fn an_agent_changes_its_model_and_not_what_holds_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picture_of_the_workspace_is_described_by_a_model_that_sees() {
     let puppet =
-        Puppet::with(json!({"agents": {"defaults": {"imageModel": "puppet/eyes", "models": {"puppet/m": {}}}}})).await;
+        ScriptedHome::with(json!({"agents": {"defaults": {"imageModel": "puppet/eyes", "models": {"puppet/m": {}}}}}))
+            .await;
     let gateway = puppet.home.gateway();
     let gif = b"GIF87a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
     fs::write(puppet.home.state().join("workspace/dot.gif"), gif).unwrap();
     fs::write(puppet.home.state().join("dot.gif"), gif).unwrap();
     assert_eq!(call(&gateway, "image", &json!({"image": "dot.gif", "prompt": "What is it?"})), SEEN);
-    let asked = puppet.provider.asked().into_iter().find(|asked| asked.model == "eyes").unwrap().json();
+    let asked = puppet.provider.requests().into_iter().find(|asked| asked.model == "eyes").unwrap().json();
     assert!(asked["messages"].to_string().contains("What is it?") && asked.get("tools").is_none(), "{asked}");
     let refused = call(&gateway, "image", &json!({"image": "../dot.gif"}));
     assert!(refused.contains("leads outside the workspace"), "{refused}");
     let refused = call(&gateway, "image", &json!({"image": "https://x.example/dot.gif"}));
     assert!(refused.contains("the path of a file"), "{refused}");
     let refused = call(&gateway, "image", &json!({"image": "dot.gif", "model": "puppet/other"}));
-    assert!(refused.contains("it is not among the models"), "{refused}");
+    assert!(refused.contains("the model is not listed in"), "{refused}");
 }
 
 /// Returns the only pending approval.
-fn waiting(gateway: &Gateway<'_>) -> (String, Value) {
+fn waiting(gateway: &RunningGateway<'_>) -> (String, Value) {
     let list = gateway.run(&["approvals", "list", "--json"]).json();
     let entry = list.as_array().and_then(|list| list.first()).cloned().unwrap_or_else(|| panic!("{list}"));
     (entry["id"].as_str().unwrap().to_owned(), entry["request"].clone())
@@ -99,7 +100,7 @@ fn waiting(gateway: &Gateway<'_>) -> (String, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c2_a_protected_file_changes_when_the_owner_allows_it() {
-    let puppet = Puppet::with(json!({})).await;
+    let puppet = ScriptedHome::with(json!({})).await;
     let home = &puppet.home;
     let gateway = home.gateway();
     let (file, hook) = (home.state().join("workspace/AGENTS.md"), home.state().join("workspace/.git/hooks/pre-commit"));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::Home,
-    socket::{Socket, connect_as, hear, hello_as, tell},
+    socket::{Socket, connect_as, hello_as, next_frame, send_frame},
 };
 
 /// Where the effect of every parameter is seen; the comment at its top says how it is read.
@@ -86,9 +86,9 @@ async fn a_parameter_that_nobody_knows_is_refused() {
     let mut accepting = Vec::new();
     for method in &methods {
         let request = json!({"type": "req", "id": method, "method": method, "params": {"noSuchParameter": 1}});
-        tell(&mut socket, &request).await;
+        send_frame(&mut socket, &request).await;
         let answer = loop {
-            let frame = hear(&mut socket).await.unwrap();
+            let frame = next_frame(&mut socket).await.unwrap();
             if frame["id"] == *method {
                 break frame;
             }
@@ -107,9 +107,9 @@ async fn asked(socket: &mut Socket, number: usize, method: &str, params: &str) -
     let params: Value = serde_json::from_str(&params.replace("$n", &format!("u{number}"))).unwrap();
     // Some methods answer twice, so an answer belongs to one call.
     let id = format!("{number} {method}");
-    tell(socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
+    send_frame(socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
     loop {
-        let frame = hear(socket).await.unwrap();
+        let frame = next_frame(socket).await.unwrap();
         if frame["type"] == "res" && frame["id"] == id {
             return json!({"ok": frame["ok"], "payload": frame["payload"], "error": frame["error"]}).to_string();
         }

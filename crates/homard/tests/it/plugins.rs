@@ -64,7 +64,10 @@ fn with_tides() -> Home {
 #[test]
 fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
     let home = Home::new();
-    assert_eq!(home.run(&["plugins"]).stdout, "no plugins; to take one from a folder: homard plugins install PATH\n");
+    assert_eq!(
+        home.run(&["plugins"]).stdout,
+        "no plugins; install one from a directory with: homard plugins install PATH\n"
+    );
     let source = plugin(home.work().join("my-tides"), "tides");
     fs::write(source.join("plugin.py"), "open('ran', 'w')\n").unwrap();
     fs::write(source.join("package.json"), r#"{"scripts": {"install": "touch ran", "postinstall": "touch ran"}}"#)
@@ -72,11 +75,11 @@ fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
     let done = home.run(&["plugins", "install", "my-tides"]);
     let target = home.state().join("extensions/tides");
     let words = format!(
-        "tides is in {} now\n\
+        "installed tides in {}\n\
          runs      python3 plugin.py, as you and outside the sandbox\n\
          tools     tide\n\
          may read  TIDE_KEY\n\
-         it is off: nobody has switched it on; to do so: homard plugins enable tides\n",
+         it is off: it is not enabled in the config; enable it with: homard plugins enable tides\n",
         target.display()
     );
     assert_eq!((done.code, done.stderr.as_str(), done.stdout), (Some(0), "", words));
@@ -108,9 +111,9 @@ fn a_plugin_is_installed_and_shown_and_nothing_of_it_is_run() {
     );
     assert_eq!(home.run(&["plugins", "info", "tides", "--json"]).json(), *one);
     let info = home.run(&["plugins", "info", "tides"]).stdout;
-    assert!(info.contains("settings        tools (needed), token\n"), "{info}");
+    assert!(info.contains("settings        tools (required), token\n"), "{info}");
     let refused = home.run(&["plugins", "install", "my-tides"]);
-    let words = format!("error: {} is there already; --force puts the new one in its place\n", target.display());
+    let words = format!("error: {} already exists; replace it with --force\n", target.display());
     assert_eq!((refused.code, refused.stderr), (Some(1), words));
     let again = home.run(&["plugins", "install", "my-tides", "--force", "--json"]).json();
     assert_eq!([&again["ok"], &again["state"], &again["hash"]], [&json!(true), &json!("off"), &hash]);
@@ -124,8 +127,8 @@ fn a_plugin_is_switched_on_and_off_and_the_file_keeps_its_comments() {
     home.configure("{\n  // Mine.\n  plugins: {allow: ['other'], deny: []}, // The sea.\n}\n");
     let on = home.run(&["plugins", "enable", "tides"]);
     assert_eq!(on.code, Some(0), "{on:?}");
-    assert!(on.stdout.starts_with("tides is on now, in "), "{on:?}");
-    let lack = "tides cannot start yet: plugins.entries.tides.config does not fit: must have required property 'tools'";
+    assert!(on.stdout.starts_with("tides is now enabled in "), "{on:?}");
+    let lack = "tides cannot start yet: plugins.entries.tides.config is invalid: must have required property 'tools'";
     assert!(on.stderr.starts_with(lack), "{on:?}");
     let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
     assert!(text.contains("// Mine.") && text.contains("// The sea."), "{text}");
@@ -134,9 +137,23 @@ fn a_plugin_is_switched_on_and_off_and_the_file_keeps_its_comments() {
     assert_eq!((&again["enabled"], &again["changed"]), (&json!(true), &json!([])));
     let off = home.run(&["plugins", "disable", "tides", "--json"]).json();
     assert_eq!((&off["enabled"], &off["changed"]), (&json!(false), &json!(["plugins.entries.tides.enabled"])));
-    let unknown = home.run(&["plugins", "enable", "tide"]);
-    let words = "error: there is no plugin \"tide\"; did you mean \"tides\"? See them with: homard plugins list\n";
+    let unknown = home.run(&["plugins", "enable", "tids"]);
+    let words = "error: there is no plugin \"tids\"; did you mean \"tides\"? List plugins with: homard plugins list\n";
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
+}
+
+#[test]
+fn a_prefix_enables_the_plugin_that_it_names() {
+    let home = Home::new();
+    plugin(home.state().join("extensions/tides"), "tides");
+    let on = home.run(&["plugins", "enable", "tide", "--json"]).json();
+    assert_eq!((&on["id"], &on["changed"]), (&json!("tides"), &json!(["plugins.entries.tides.enabled"])));
+    let off = home.run(&["plugins", "disable", "tide", "--json"]).json();
+    assert_eq!((&off["id"], &off["enabled"]), (&json!("tides"), &json!(false)));
+    plugin(home.state().join("extensions/tides2"), "tides2");
+    let several = home.run(&["plugins", "info", "tide"]);
+    assert_eq!(several.code, Some(2), "{several:?}");
+    assert!(several.stderr.starts_with("error: plugin tide is ambiguous:\n  tides ("), "{several:?}");
 }
 
 #[test]
@@ -148,17 +165,17 @@ fn a_plugin_that_would_stay_off_is_left_as_it_is_with_the_way_out() {
         (
             "{plugins: {deny: ['tides']}}",
             "tides",
-            "plugins.deny lists it; to take it out of that list: homard config unset 'plugins.deny[0]'",
+            "plugins.deny lists it; to remove it from that list: homard config unset 'plugins.deny[0]'",
         ),
         (
             "{plugins: {enabled: false}}",
             "tides",
-            "plugins.enabled is false; to have plugins at all: homard config set plugins.enabled true",
+            "plugins.enabled is false; to enable plugins: homard config set plugins.enabled true",
         ),
         (
             "{}",
             "own",
-            "it lies in the workspace, where the agent can write; to trust what lies there set plugins.load.workspace to true",
+            "it is in the workspace, where the agent can write; to trust workspace plugins, set plugins.load.workspace to true",
         ),
     ] {
         home.configure(text);
@@ -173,7 +190,7 @@ fn a_plugin_is_used_where_it_is() {
     let home = Home::new();
     let source = plugin(home.work().join("tides"), "tides");
     let done = home.run(&["plugins", "install", "tides", "--link"]);
-    assert!(done.code == Some(0) && done.stdout.starts_with("tides is used where it is, in "), "{done:?}");
+    assert!(done.code == Some(0) && done.stdout.starts_with("linked tides to "), "{done:?}");
     assert_eq!(home.run(&["plugins", "install", "tides", "--link"]).code, Some(0));
     let plugins = config(&home)["plugins"].take();
     assert_eq!(plugins["load"]["paths"], json!([source]));
@@ -214,12 +231,12 @@ fn what_cannot_be_installed_says_why_and_leaves_nothing() {
     fs::create_dir(home.work().join("empty")).unwrap();
     fs::write(home.work().join("pack.tgz"), "x").unwrap();
     for (path, words) in [
-        ("linked", "linked/more is a link that leads out of the plugin, or nowhere"),
+        ("linked", "linked/more is a symlink that is broken or leads out of the plugin"),
         ("manifest", "is not used: it is a link that leads out of the plugin's folder"),
         ("broken", "has no \"configSchema\"; write {} if the plugin needs no config"),
         ("empty", "has neither a homard.plugin.json nor an openclaw.plugin.json"),
-        ("pack.tgz", "is not a folder; unpack an archive first"),
-        ("@me/tides", "is not there; name a folder with a manifest. Packages are not downloaded"),
+        ("pack.tgz", "is not a directory; unpack an archive first"),
+        ("@me/tides", "does not exist; pass a directory with a manifest. Packages are not downloaded"),
     ] {
         let said = home.run(&["plugins", "install", path]);
         assert!(said.code == Some(2) && said.stderr.contains(words), "{path}: {said:?}");
@@ -244,10 +261,7 @@ fn a_config_that_does_not_fit_is_told_by_validate_with_its_place() {
         warnings,
         [
             [&json!("plugins.entries.tides.config.token"), &json!("must be string; the plugin is not started")],
-            [
-                &json!("plugins.entries.tdies"),
-                &json!("names a plugin that there is not: \"tdies\"; did you mean \"tides\"?")
-            ],
+            [&json!("plugins.entries.tdies"), &json!("names an unknown plugin: \"tdies\"; did you mean \"tides\"?")],
         ]
     );
     assert!(told["warnings"][0]["line"].is_number());
@@ -258,8 +272,8 @@ fn the_doctor_starts_what_is_on_and_says_what_it_registers() {
     let home = with_tides();
     let said = home.run(&["plugins", "doctor"]);
     let (head, rest) = said.stdout.split_once("ready after ").unwrap_or_else(|| panic!("{said:?}"));
-    assert_eq!((said.code, said.stderr.as_str(), head), (Some(0), "", "plugins: 1, on: 1\n\ntides: works, "));
-    assert!(rest.ends_with(" ms\n  registers  tool tide\n"), "{said:?}");
+    assert_eq!((said.code, said.stderr.as_str(), head), (Some(0), "", "plugins: 1, enabled: 1\n\ntides: works, "));
+    assert!(rest.ends_with("s\n  registers  tool tide\n"), "{said:?}");
     let tools = "[\"tide\", \"flood\", \"read\"]";
     assert_eq!(home.run(&["config", "set", "plugins.entries.tides.config.tools", tools]).code, Some(0));
     let said = home.run(&["plugins", "doctor", "--json"]);
@@ -267,13 +281,10 @@ fn the_doctor_starts_what_is_on_and_says_what_it_registers() {
     assert_eq!((said.code, &one["ok"], &one["registered"]), (Some(0), &json!(true), &json!(["tool tide"])));
     assert_eq!(
         one["denied"],
-        json!([
-            "tool flood: the manifest does not declare it under \"rights\"",
-            "tool read: the house has one of this name"
-        ])
+        json!(["tool flood: the manifest does not declare it under \"rights\"", "tool read: the name is reserved"])
     );
     let to_do: Vec<_> = one["findings"].as_array().unwrap().iter().map(|one| one["toDo"].as_str().unwrap()).collect();
-    assert!(to_do[0].contains("under \"rights\"") && to_do[1].contains("tell its author"), "{to_do:?}");
+    assert!(to_do[0].contains("under \"rights\"") && to_do[1].contains("report it to the author"), "{to_do:?}");
     assert!(one["startMs"].is_number() && !said.stdout.contains("high-and-secret"));
     // The state of plugins and what a gateway knows about them is unchanged.
     assert!(!home.state().join("plugins").exists());
@@ -302,20 +313,20 @@ fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     let text = &said.stdout;
     assert_eq!(
         (said.code, said.stderr.as_str()),
-        (Some(1), "error: not all plugins that are on can be used: 3 problems\n"),
+        (Some(1), "error: not all enabled plugins can be used: 3 problems\n"),
         "{text}"
     );
     for words in [
         "\n\ncrash: cannot be used\n",
-        "it does not start: its process ended with status 1; the last it said was: the sea is empty\n",
-        "to do  see all that it says with: HOMARD_LOG=info homard plugins doctor; it is started in ",
+        "the plugin does not start: the plugin process exited with status 1; its last line on stderr: the sea is empty\n",
+        "to do  show its output with: HOMARD_LOG=info homard plugins doctor; the plugin is started in ",
         "\n\ntides: cannot be used\n",
-        "wrong  its files have changed since it was installed, so it is not started\n",
+        "wrong  the files were modified after the installation, so the plugin is not started\n",
         "/my-tides --force\n",
-        "odd    it reads the variable TIDE_KEY, which is not set\n",
+        "note   the plugin reads the variable TIDE_KEY, which is not set\n",
         "or: homard config set plugins.entries.tides.env.TIDE_KEY VALUE\n",
-        "wrong  ghost is switched on in the config, but there is no such plugin\n",
-        "or do without it: homard plugins disable ghost\n",
+        "wrong  ghost is enabled in the config, but there is no such plugin\n",
+        "or disable it: homard plugins disable ghost\n",
         "extensions/broken/homard.plugin.json is not JSON: ",
     ] {
         assert!(text.contains(words), "{words}\n{text}");

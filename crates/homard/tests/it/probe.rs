@@ -4,7 +4,7 @@
 
 mod faults;
 mod keys;
-mod rooms;
+mod routes;
 
 use std::{
     fs,
@@ -14,13 +14,13 @@ use std::{
     process::Command,
 };
 
-use homard_testkit::fake_provider::{Asked, Reply};
+use homard_testkit::fake_provider::{ProviderReply, ReceivedRequest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
     home::skip,
-    puppet::{self, Puppet},
+    scripted_model::{self, ScriptedHome},
 };
 
 /// The oldest Node that runs OpenClaw's plugins.
@@ -61,7 +61,7 @@ fn samples(test: &str) -> Option<PathBuf> {
 
 /// A home with the probe plugin and the probe hook of a directory, and a scripted model.
 struct Probe {
-    puppet: Puppet,
+    puppet: ScriptedHome,
     /// Directory of the files that plugin and hook write.
     out: TempDir,
 }
@@ -72,7 +72,7 @@ impl Probe {
         let hooks = out.path().join("hooks");
         copy(hook, &hooks.join("probe-hook"));
         let (heard, signals) = (out.path().join("probe.jsonl"), out.path().join("internal.jsonl"));
-        let puppet = Puppet::answering(
+        let puppet = ScriptedHome::answering(
             json!({
                 "agents": {"defaults": {"compaction": {"keepRecentTokens": 200}}},
                 "plugins": {
@@ -117,11 +117,11 @@ impl Probe {
 }
 
 /// Answers like the puppet, except for compaction requests, whose text is not a command: they have no tools.
-fn mind(asked: &Asked) -> Reply {
+fn mind(asked: &ReceivedRequest) -> ProviderReply {
     if asked.json()["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
-        puppet::reply(asked)
+        scripted_model::reply(asked)
     } else {
-        Reply::text("## Goal\nTo see what hooks hear.")
+        ProviderReply::text("## Goal\nTo see what hooks hear.")
     }
 }
 

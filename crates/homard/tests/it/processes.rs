@@ -3,35 +3,35 @@
 
 use std::{io::Read, process::Command};
 
-use homard_testkit::fake_provider::{Asked, Call, Reply, Said};
+use homard_testkit::fake_provider::{FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Gateway, Process, until},
-    puppet::Puppet,
+    home::{Process, RunningGateway, until},
+    scripted_model::ScriptedHome,
 };
 
 /// A turn whose command ends when the file `go` exists.
 const SLOW: [&str; 5] = ["agent", "-m", "SLOW", "--verbose", "on"];
 
 /// Starts a model that runs a slow command for SLOW, then asks for the working directory, and replies with the result.
-async fn puppet() -> Puppet {
-    Puppet::answering(json!({}), |asked: &Asked| {
+async fn puppet() -> ScriptedHome {
+    ScriptedHome::answering(json!({}), |asked: &ReceivedRequest| {
         let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
         let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
         let results: Vec<_> = messages[last_user..].iter().filter(|message| message["role"] == "tool").collect();
         let text = messages[last_user]["content"].to_string();
         let exec = |command: &str| {
             let id = format!("call_{}", asked.number);
-            let calls = vec![Call { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
-            Reply { said: Said { calls, ..Said::default() }, ..Reply::default() }
+            let calls = vec![FakeToolCall { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
+            ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() }
         };
         match results.as_slice() {
             [] if text.contains("SLOW") => exec("until test -e go; do :; done"),
             [_] => exec("pwd"),
-            [_, place, ..] => Reply::text(format!("was in {}", place["content"].as_str().unwrap_or_default())),
-            [] => Reply::text("quick"),
+            [_, place, ..] => ProviderReply::text(format!("was in {}", place["content"].as_str().unwrap_or_default())),
+            [] => ProviderReply::text("quick"),
         }
     })
     .await
@@ -53,7 +53,7 @@ fn start(mut command: Command) -> Process {
 }
 
 /// Returns the messages of the main session: role and text.
-fn told(gateway: &Gateway<'_>) -> Vec<(String, String)> {
+fn told(gateway: &RunningGateway<'_>) -> Vec<(String, String)> {
     let history = gateway.run(&["gateway", "call", "chat.history", "--params", r#"{"sessionKey":"main"}"#]).json();
     let messages = history["messages"].as_array().cloned().unwrap_or_default();
     let text = |message: &Value| {
@@ -66,7 +66,7 @@ fn told(gateway: &Gateway<'_>) -> Vec<(String, String)> {
 }
 
 /// Returns the statuses of all runs, oldest first.
-fn statuses(gateway: &Gateway<'_>) -> Vec<String> {
+fn statuses(gateway: &RunningGateway<'_>) -> Vec<String> {
     let listed = gateway.run(&["runs", "--json"]).json();
     let runs = listed["runs"].as_array().cloned().unwrap_or_default();
     runs.iter().rev().map(|run| run["status"].as_str().unwrap_or_default().to_owned()).collect()
@@ -147,7 +147,7 @@ async fn a_client_whose_gateway_dies_reconnects_and_prints_the_answer() {
         let place = format!("was in {}", home.work().canonicalize().unwrap().display());
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.stdout.contains(&place), "{output:?}");
-        assert!(output.stderr.contains("reconnecting for up to 60 s"), "{output:?}");
+        assert!(output.stderr.contains("reconnecting for up to 1m)"), "{output:?}");
     }
 }
 
@@ -163,24 +163,24 @@ async fn a_client_whose_gateway_stays_away_says_what_happens_to_the_run() {
     assert_eq!(output.code, Some(1), "{output:?}");
     let listed = home.run(&["runs", "--json"]).json();
     let run = listed["runs"][0]["runId"].as_str().unwrap();
-    let said = format!("run {run} was accepted and goes on in the gateway; see: homard trace {run}");
-    assert!(output.stderr.contains("did not come back within 1 s") && output.stderr.contains(&said), "{output:?}");
+    let said = format!("run {run} was accepted and continues in the gateway; see: homard trace {run}");
+    assert!(output.stderr.contains("was not reachable again within 1s") && output.stderr.contains(&said), "{output:?}");
 }
 
 /// Starts a model that runs a command for POISON until one succeeds.
-async fn poisoned() -> Puppet {
-    Puppet::answering(json!({}), |asked: &Asked| {
+async fn poisoned() -> ScriptedHome {
+    ScriptedHome::answering(json!({}), |asked: &ReceivedRequest| {
         let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
         let last_user = messages.iter().rposition(|message| message["role"] == "user").unwrap_or_default();
         let mut results = messages[last_user..].iter().filter(|message| message["role"] == "tool");
         let is_done = results.any(|result| result["content"].to_string().contains("went well"));
         if is_done || !messages[last_user]["content"].to_string().contains("POISON") {
-            return Reply::text(if is_done { "survived" } else { "quick" });
+            return ProviderReply::text(if is_done { "survived" } else { "quick" });
         }
         let command = "echo x >> started; until test -e go; do :; done; echo went well";
         let id = format!("call_{}", asked.number);
-        let calls = vec![Call { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
-        Reply { said: Said { calls, ..Said::default() }, ..Reply::default() }
+        let calls = vec![FakeToolCall { id, name: "exec".to_owned(), arguments: json!({"command": command}) }];
+        ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() }
     })
     .await
 }
@@ -232,7 +232,7 @@ async fn only_a_run_that_was_active_at_three_crashes_is_held() {
     assert!(again.stderr.contains("is not held"), "{again:?}");
 }
 
-fn told_last(gateway: &Gateway<'_>) -> (String, String) {
+fn told_last(gateway: &RunningGateway<'_>) -> (String, String) {
     told(gateway).pop().unwrap()
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, Said, said};
+use crate::home::{CommandOutput, Home, run_command};
 
 /// Reads one request: its headers in lower case, and its body.
 pub(crate) fn request(stream: &TcpStream) -> (String, Value) {
@@ -32,7 +32,7 @@ pub(crate) fn request(stream: &TcpStream) -> (String, Value) {
 }
 
 /// Runs a turn against an endpoint that answers once; returns the request and the output of the command.
-fn against(answer: &'static str, args: &[&str]) -> ((String, Value), Said) {
+fn against(answer: &'static str, args: &[&str]) -> ((String, Value), CommandOutput) {
     let home = Home::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let provider = json!({
@@ -49,7 +49,7 @@ fn against(answer: &'static str, args: &[&str]) -> ((String, Value), Said) {
     });
     let mut command = home.command(args);
     command.env("FAKE_KEY", "sk-a-fake-key");
-    let said = said(command);
+    let said = run_command(command);
     (asked.join().unwrap(), said)
 }
 

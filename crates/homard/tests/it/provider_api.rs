@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::home::{Home, Said};
+use crate::home::{CommandOutput, Home};
 
 /// How a server responds to its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +27,13 @@ enum Speaks {
 }
 
 /// A model server that speaks one API. It runs until the test process ends.
-struct Server {
+struct KeyedServer {
     address: SocketAddr,
     speaks: Arc<Mutex<Speaks>>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl KeyedServer {
     fn start(speaks: Speaks) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -169,7 +169,7 @@ fn sse(events: &[Value]) -> String {
     events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect()
 }
 
-fn turn(home: &Home) -> Said {
+fn turn(home: &Home) -> CommandOutput {
     home.run(&["agent", "-m", "hi"])
 }
 
@@ -180,11 +180,11 @@ fn an_api_that_the_config_does_not_name_is_probed_once_and_remembered() {
         (Speaks::Responses, RESPONSES, "openai-responses", "By responses\n"),
         (Speaks::Messages, MESSAGES, "anthropic-messages", "By messages\n"),
     ] {
-        let server = Server::start(speaks);
+        let server = KeyedServer::start(speaks);
         let home = server.home(&json!({}));
         let first = turn(&home);
         assert_eq!((first.code, first.stdout.as_str()), (Some(0), text), "{first:?}");
-        let found = format!("models.providers.mine.api is not set; a probe found {api}");
+        let found = format!("models.providers.mine.api is not set; a probe detected {api}");
         assert!(first.stderr.contains(&found), "{first:?}");
         let asked = server.asked();
         // A probe does not wait for the others once it has a result.
@@ -194,7 +194,7 @@ fn an_api_that_the_config_does_not_name_is_probed_once_and_remembered() {
         assert_eq!(server.asked(), [path], "what was found is remembered");
         assert_eq!(home.run(&["models", "status", "--json"]).json()["candidates"][0]["api"], api);
         // At another address it may be another server.
-        let moved = Server::start(speaks);
+        let moved = KeyedServer::start(speaks);
         moved.configure(&home, &json!({}));
         assert_eq!(turn(&home).stdout, text);
         assert!(moved.asked().len() > 1);
@@ -206,7 +206,7 @@ fn an_api_that_the_config_does_not_name_is_probed_once_and_remembered() {
 
 #[test]
 fn a_finding_that_turns_out_wrong_is_forgotten() {
-    let server = Server::start(Speaks::Chat);
+    let server = KeyedServer::start(Speaks::Chat);
     let home = server.home(&json!({}));
     assert_eq!(turn(&home).stdout, "By chat\n");
     *server.speaks.lock().unwrap() = Speaks::Messages;
@@ -218,7 +218,7 @@ fn a_finding_that_turns_out_wrong_is_forgotten() {
 
 #[test]
 fn a_server_without_any_known_api_is_told_with_what_was_tried() {
-    let server = Server::start(Speaks::Nothing);
+    let server = KeyedServer::start(Speaks::Nothing);
     let home = server.home(&json!({}));
     let failed = turn(&home);
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
@@ -243,7 +243,7 @@ fn a_server_without_any_known_api_is_told_with_what_was_tried() {
 
 #[test]
 fn a_server_that_does_not_answer_the_probe_is_given_up_soon() {
-    let server = Server::start(Speaks::Silent);
+    let server = KeyedServer::start(Speaks::Silent);
     let home = server.home(&json!({}));
     let begun = Instant::now();
     let failed = turn(&home);
@@ -254,7 +254,7 @@ fn a_server_that_does_not_answer_the_probe_is_given_up_soon() {
 
 #[test]
 fn a_wrong_api_in_the_config_is_told_at_the_first_request() {
-    let server = Server::start(Speaks::Chat);
+    let server = KeyedServer::start(Speaks::Chat);
     let home = server.home(&json!({"api": "openai-responses"}));
     let failed = turn(&home);
     let told = format!("POST {}/responses answered HTTP 404", server.base());
@@ -291,11 +291,11 @@ fn providers_and_models_that_cannot_be_used_are_refused_before_they_are_written(
         (
             "models.providers.mine.api",
             "bedrock-converse-stream",
-            "is \"bedrock-converse-stream\", which is not supported; supported are ",
+            "is \"bedrock-converse-stream\", which is not supported; supported: ",
         ),
         ("agents.defaults.model", "nobody/x", "is \"nobody/x\": there is no provider \"nobody\""),
         ("agents.defaults.model", "opnai/gpt-6.1-sol", "did you mean \"openai\"?"),
-        ("agents.defaults.model", "gpt-6.1-sol", "a model is named provider/model"),
+        ("agents.defaults.model", "gpt-6.1-sol", "a model name has the form provider/model"),
         (
             "agents.defaults.model",
             "{primary: 'mine/m', fallbacks: ['mine/n', 'nobody/x']}",

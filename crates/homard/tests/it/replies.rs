@@ -1,20 +1,20 @@
 //! Output of replies.
 
-use homard_agent::PLEA;
-use homard_testkit::fake_provider::{Reply, Said};
+use homard_agent::REPLY_NUDGE;
+use homard_testkit::fake_provider::{FakeAnswer, ProviderReply};
 use serde_json::json;
 
-use crate::puppet::Puppet;
+use crate::scripted_model::ScriptedHome;
 
 const SILENCE: &str = "(the agent chose not to answer)\n";
 
 /// Creates a home whose model gives these answers, one per request, each in pieces; the last one is repeated.
-async fn saying<const N: usize>(answers: [&'static [&'static str]; N]) -> Puppet {
+async fn saying<const N: usize>(answers: [&'static [&'static str]; N]) -> ScriptedHome {
     let reply = move |number: usize| {
         let text = answers[number.min(N - 1)].iter().map(|&piece| piece.to_owned()).collect();
-        Reply { said: Said { text, ..Said::default() }, ..Reply::default() }
+        ProviderReply { answer: FakeAnswer { text, ..FakeAnswer::default() }, ..ProviderReply::default() }
     };
-    Puppet::answering(json!({}), move |asked| reply(asked.number)).await
+    ScriptedHome::answering(json!({}), move |asked| reply(asked.number)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,10 +33,12 @@ async fn a_model_that_insists_on_silence_gets_it_and_that_is_said() {
     let puppet = saying([&["NO_", "REPLY"]]).await;
     let said = puppet.home.run(&["agent", "-m", "Hi"]);
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(0), "", SILENCE));
-    let asked = puppet.provider.asked();
+    let asked = puppet.provider.requests();
     assert_eq!(asked.len(), 2, "it is asked once more, because somebody waits");
-    assert!(!asked[0].body.contains("has not got any answer yet") && PLEA.contains("has not got any answer yet"));
-    assert!(asked[1].body.contains("has not got any answer yet"), "{}", asked[1].body);
+    assert!(
+        !asked[0].body.contains("has not received a reply yet") && REPLY_NUDGE.contains("has not received a reply yet")
+    );
+    assert!(asked[1].body.contains("has not received a reply yet"), "{}", asked[1].body);
     assert_eq!([&asked[0], &asked[1]].map(|asked| asked.json()["tool_choice"] == "none"), [false, true]);
     let document = puppet.home.run(&["agent", "-m", "Hi", "--json"]);
     assert_eq!((document.code, document.stderr.as_str()), (Some(0), ""));

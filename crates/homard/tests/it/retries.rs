@@ -1,16 +1,16 @@
 //! Models that fail for a while: every retry is reported, also without a terminal, and the total time of retries is
 //! bounded by the config.
 
-use homard_testkit::fake_provider::{FakeProvider, Reply, dialect::Dialect, fault::Fault};
+use homard_testkit::fake_provider::{FakeProvider, ProviderReply, dialect::WireFormat, fault::ProviderFault};
 use serde_json::{Value, json};
 
-use crate::home::{Home, Said};
+use crate::home::{CommandOutput, Home};
 
 /// Starts a model that fails this many times with this status, and then answers.
 async fn failing(status: u16, times: usize) -> FakeProvider {
-    let reply = move |asked: &homard_testkit::fake_provider::Asked| match asked.number < times {
-        true => Reply { fault: Some(Fault::Refused(status)), ..Reply::default() },
-        false => Reply::text("Aye"),
+    let reply = move |asked: &homard_testkit::fake_provider::ReceivedRequest| match asked.number < times {
+        true => ProviderReply { fault: Some(ProviderFault::Refused(status)), ..ProviderReply::default() },
+        false => ProviderReply::text("Aye"),
     };
     FakeProvider::start(reply).await.unwrap()
 }
@@ -20,7 +20,7 @@ fn home_of(providers: &[&FakeProvider], seconds: u64) -> Home {
     let home = Home::new();
     let provider = |provider: &FakeProvider| {
         json!({
-            "baseUrl": provider.base_url(Dialect::Chat), "apiKey": "none", "api": "openai-completions",
+            "baseUrl": provider.base_url(WireFormat::Chat), "apiKey": "none", "api": "openai-completions",
             "models": [{"id": "m"}],
         })
     };
@@ -35,7 +35,7 @@ fn home_of(providers: &[&FakeProvider], seconds: u64) -> Home {
 }
 
 /// Returns the lines about models on stderr, without delays and addresses.
-fn told(said: &Said, providers: &[&FakeProvider]) -> Vec<String> {
+fn told(said: &CommandOutput, providers: &[&FakeProvider]) -> Vec<String> {
     let lines = said.stderr.lines().filter(|line| line.starts_with("✗ model "));
     let plain = |line: &str| {
         let hosts = providers.iter().map(|provider| host(provider)).enumerate();
@@ -51,7 +51,7 @@ fn told(said: &Said, providers: &[&FakeProvider]) -> Vec<String> {
 }
 
 fn host(provider: &FakeProvider) -> String {
-    let url = provider.base_url(Dialect::Chat);
+    let url = provider.base_url(WireFormat::Chat);
     url.trim_start_matches("http://").split('/').next().unwrap_or_default().to_owned()
 }
 
@@ -64,12 +64,12 @@ async fn a_pipe_learns_of_every_retry_with_and_without_a_gateway() {
         let run = |args: &[&str]| gateway.as_ref().map_or_else(|| home.run(args), |gateway| gateway.run(args));
         let said = run(&["agent", "-m", "hello", "--json"]);
         assert_eq!(said.code, Some(0), "{said:?}");
-        let payload =
-            said.json().pointer(if is_gateway { "/result/payloads/0/text" } else { "/payloads/0/text" }).cloned();
-        assert_eq!(payload, Some(json!("Aye")), "{said:?}");
+        for place in ["/result/payloads/0/text", "/payloads/0/text"] {
+            assert_eq!(said.json().pointer(place), Some(&json!("Aye")), "{said:?}");
+        }
         let lines = told(&said, &[&provider]);
         assert!(matches!(&lines[..], [line] if line.starts_with("✗ model p0/m (host0): HTTP 503: ")), "{said:?}");
-        assert!(lines[0].ends_with("; retrying in  s (attempt 2 of at most 5)"), "{lines:?}");
+        assert!(lines[0].ends_with("; retrying in s (attempt 2 of at most 5)"), "{lines:?}");
     }
 }
 
@@ -81,9 +81,9 @@ async fn retries_are_bounded_and_every_candidate_says_why_it_failed() {
     let said = home.run(&["agent", "-m", "hello"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
     // The first one is retried once, and then the time is up: the second gets its one attempt.
-    assert_eq!((first.asked().len(), second.asked().len()), (2, 1), "{said:?}");
+    assert_eq!((first.requests().len(), second.requests().len()), (2, 1), "{said:?}");
     let lines = told(&said, &providers);
-    assert!(matches!(&lines[..], [_, next] if next.ends_with("(overloaded); asking the next model")), "{lines:?}");
+    assert!(matches!(&lines[..], [_, next] if next.ends_with("(overloaded); trying the next model")), "{lines:?}");
     let plain = said.stderr.replace(&host(&first), "host0").replace(&host(&second), "host1");
     let cause = plain.lines().find(|line| line.contains("no model answered: ")).unwrap_or_else(|| panic!("{plain}"));
     assert!(cause.contains("p0/m (host0): HTTP 503: ") && cause.contains("(2 attempts in "), "{cause}");
@@ -97,7 +97,7 @@ async fn without_time_for_retries_the_last_error_comes_at_once() {
     let provider = failing(503, 99).await;
     let home = home_of(&[&provider], 0);
     let said = home.run(&["agent", "-m", "hello", "--json"]);
-    assert_eq!((said.code, provider.asked().len()), (Some(1), 1), "{said:?}");
+    assert_eq!((said.code, provider.requests().len()), (Some(1), 1), "{said:?}");
     let why = said.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(why.starts_with(&format!("p0 ({}): HTTP 503: ", host(&provider))), "{why}");
     assert_eq!(said.stderr, "");

@@ -20,7 +20,7 @@ fn what_holds_commands_is_explained() {
     assert!(told["tier"] == "C" || words.contains(&format!("Can be changed: {workspace}")), "{words}");
     home.configure("{tools: {exec: {sandbox: {mode: 'full'}}}, agents: {list: [{id: 'ops'}]}}");
     let words = home.run(&["sandbox", "explain", "--agent", "ops"]).stdout;
-    assert!(words.starts_with("There is no sandbox"), "{words}");
+    assert!(words.starts_with("No sandbox"), "{words}");
     assert_eq!(home.run(&["sandbox", "explain", "--agent", "nobody"]).code, Some(2));
 }
 

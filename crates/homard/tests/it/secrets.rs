@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_testkit::fake_provider::{Asked, Call, Reply, Said};
+use homard_testkit::fake_provider::{FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest};
 use serde_json::json;
 
 use crate::{
-    home::{Gateway, Home, until},
-    puppet::{Puppet, call, reply},
+    home::{Home, RunningGateway, until},
+    scripted_model::{ScriptedHome, call, reply},
 };
 
 const SECRET: &str = "sk-other-canary-99887766";
@@ -33,11 +33,11 @@ fn files_with(directory: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-fn asked(puppet: &Puppet) -> String {
-    puppet.provider.asked().pop().unwrap().json().to_string()
+fn asked(puppet: &ScriptedHome) -> String {
+    puppet.provider.requests().pop().unwrap().json().to_string()
 }
 
-fn say(gateway: &Gateway<'_>, session: &str, text: &str) -> String {
+fn say(gateway: &RunningGateway<'_>, session: &str, text: &str) -> String {
     let said = gateway.run(&["agent", "--session-id", session, "-m", text]);
     assert_eq!(said.code, Some(0), "{said:?}");
     said.stdout
@@ -45,7 +45,7 @@ fn say(gateway: &Gateway<'_>, session: &str, text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h1_an_agent_adds_no_include_and_no_variable_to_the_config() {
-    let puppet = Puppet::with(json!({
+    let puppet = ScriptedHome::with(json!({
         "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "agents": {"list": [{"id": "main"}]},
     }))
     .await;
@@ -78,7 +78,7 @@ async fn h1_an_agent_adds_no_include_and_no_variable_to_the_config() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h1_a_file_in_the_workspace_is_not_included() {
-    let puppet = Puppet::with(json!({"messages": {"$include": "./workspace/m.json"}})).await;
+    let puppet = ScriptedHome::with(json!({"messages": {"$include": "./workspace/m.json"}})).await;
     fs::create_dir_all(puppet.home.state().join("workspace")).unwrap();
     fs::write(puppet.home.state().join("workspace/m.json"), "{}").unwrap();
     let (code, told) = puppet.home.refused_start();
@@ -88,7 +88,7 @@ async fn h1_a_file_in_the_workspace_is_not_included() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h1_prompts_and_replies_are_masked() {
-    let puppet = Puppet::with(json!({
+    let puppet = ScriptedHome::with(json!({
         "env": {"vars": {"OTHER_SECRET_VALUE": SECRET}}, "messages": {"responsePrefix": "<{identityName} ${OTHER_SECRET_VALUE}>"},
         "agents": {"list": [{"id": "main", "identity": {"name": "Robo ${OTHER_SECRET_VALUE}", "theme": "${OTHER_SECRET_VALUE}"}}]},
     }))
@@ -106,12 +106,12 @@ async fn h1_prompts_and_replies_are_masked() {
 }
 
 /// Writes a file with a secret in it, once.
-fn writer(asked: &Asked) -> Reply {
+fn writer(asked: &ReceivedRequest) -> ProviderReply {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     if messages.last().is_some_and(|last| last["role"] == "user") {
         let arguments = json!({"path": "note.txt", "content": format!("key={SECRET}\n")});
-        let calls = vec![Call { id: "call_1".to_owned(), name: "write".to_owned(), arguments }];
-        return Reply { said: Said { calls, ..Said::default() }, ..Reply::default() };
+        let calls = vec![FakeToolCall { id: "call_1".to_owned(), name: "write".to_owned(), arguments }];
+        return ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() };
     }
     reply(asked)
 }
@@ -119,12 +119,12 @@ fn writer(asked: &Asked) -> Reply {
 #[tokio::test(flavor = "multi_thread")]
 async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
     let vars = json!({"vars": {"OTHER_SECRET_VALUE": SECRET}});
-    let puppet = Puppet::answering(json!({"env": vars}), writer).await;
+    let puppet = ScriptedHome::answering(json!({"env": vars}), writer).await;
     let gateway = puppet.home.gateway();
     say(&gateway, "fresh", "write it");
     let state = puppet.home.state();
     assert_eq!(fs::read_to_string(state.join("workspace/note.txt")).unwrap(), format!("key={SECRET}\n"));
-    let messages = puppet.provider.asked().pop().unwrap().json()["messages"].clone();
+    let messages = puppet.provider.requests().pop().unwrap().json()["messages"].clone();
     assert!(messages.to_string().contains("key=[secret]") && !messages.to_string().contains(SECRET), "{messages}");
     drop(gateway);
     let is_config = |path: &PathBuf| {
@@ -136,7 +136,7 @@ async fn l10_a_secret_in_arguments_reaches_the_tool_and_no_record() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l2_keys_of_mcp_servers_are_in_no_log_and_no_answer() {
-    let puppet = Puppet::with(json!({"logging": {"level": "debug"}, "mcp": {"servers": {
+    let puppet = ScriptedHome::with(json!({"logging": {"level": "debug"}, "mcp": {"servers": {
         "a": {"command": "false", "args": ["--token", "argsecretcanary123", "--api-key=argsecretcanary456"]},
         "b": {"url": "http://user:urlpasscanary@127.0.0.1:1/mcp?key=querycanary123"},
     }}}))

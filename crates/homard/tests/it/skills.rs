@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    home::{Gateway, Home},
+    home::{Home, RunningGateway},
     provider::request,
-    puppet::{Puppet, call},
-    socket::{connect, hear, tell},
+    scripted_model::{ScriptedHome, call},
+    socket::{connect, next_frame, send_frame},
 };
 
 /// Timeout for background work of a running gateway.
@@ -53,12 +53,12 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// A home whose model is simulated by the test.
-struct Played {
+struct SimulatedHome {
     home: Home,
     listener: TcpListener,
 }
 
-impl Played {
+impl SimulatedHome {
     fn new() -> Self {
         let home = Home::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -86,7 +86,7 @@ impl Played {
     }
 
     /// Runs a turn and returns its model request as one text.
-    fn turn(&self, gateway: &Gateway<'_>, message: &str) -> String {
+    fn turn(&self, gateway: &RunningGateway<'_>, message: &str) -> String {
         let asked = self.answer();
         let said = gateway.run(&["agent", "-m", message]);
         assert_eq!((said.code, said.stdout.as_str()), (Some(0), "Aye\n"), "{}", said.stderr);
@@ -100,13 +100,13 @@ impl Played {
 }
 
 /// Returns true if the next run would have this skill.
-fn is_on_the_shelf(gateway: &Gateway<'_>, name: &str) -> bool {
+fn is_on_the_shelf(gateway: &RunningGateway<'_>, name: &str) -> bool {
     gateway.run(&["agent", "-m", "/context json"]).stdout.contains(&format!("\"name\": \"{name}\""))
 }
 
 #[test]
 fn a_skill_that_is_added_while_a_gateway_runs_is_there_for_the_next_run() {
-    let played = Played::new();
+    let played = SimulatedHome::new();
     let gateway = played.home.gateway();
     let status = || gateway.run(&["gateway", "call", "skills.status"]).json();
     assert_eq!(names(&status()), Vec::<&str>::new());
@@ -122,7 +122,7 @@ fn a_skill_that_is_added_while_a_gateway_runs_is_there_for_the_next_run() {
 
 #[test]
 fn a_skill_that_is_called_by_its_name_is_told_to_the_model() {
-    let played = Played::new();
+    let played = SimulatedHome::new();
     let file = skill(&played.home.state().join("workspace"), "knots", "name: Sea Knots\ndescription: Tie a rope.");
     let gateway = played.home.gateway();
     let asked = played.turn(&gateway, "/sea_knots  a bowline, please ");
@@ -194,9 +194,9 @@ fn what_is_wrong_with_files_is_told_with_their_paths_and_the_rest_works() {
         "{text}"
     );
     let link = workspace.join("skills/away");
-    assert!(text.contains(&format!("  {} is a link that leads out of ", link.display())), "{text}");
+    assert!(text.contains(&format!("  {} is a symbolic link that leads out of ", link.display())), "{text}");
     let collision =
-        format!("good to know:\n  {} is a skill \"good\" that is hidden by {}", hidden.display(), good.display());
+        format!("notes:\n  {} defines the skill \"good\", which is overridden by {}", hidden.display(), good.display());
     assert!(text.contains(&collision), "{text}");
     let document = home.run(&["skills", "check", "--json"]).json();
     let problems = document["problems"].as_array().unwrap();
@@ -211,7 +211,7 @@ fn what_is_wrong_with_files_is_told_with_their_paths_and_the_rest_works() {
 #[test]
 fn skills_are_listed_with_what_they_lack_and_the_way_out() {
     let home = Home::new();
-    assert!(home.run(&["skills"]).stdout.starts_with("no skills; put a folder with a SKILL.md into "));
+    assert!(home.run(&["skills"]).stdout.starts_with("no skills; put a directory with a SKILL.md into "));
     let file = tides(&home);
     skill(&home.state().join("workspace"), "knots", "name: knots\ndescription: Tie a rope.");
     assert_eq!(
@@ -230,7 +230,7 @@ fn skills_are_listed_with_what_they_lack_and_the_way_out() {
     assert!(info.ends_with(&format!("to do          {way_out}\n")), "{info}");
     assert_eq!(home.run(&["skills", "info", "tides", "--json"]).json(), listed["skills"][1]);
     let unknown = home.run(&["skills", "info", "flying"]);
-    let words = "error: there is no skill \"flying\"; see them with: homard skills list\n";
+    let words = "error: there is no skill \"flying\"; list skills with: homard skills list\n";
     assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), words));
     assert_eq!(home.run(&["skills", "check", "--agent", "nobody"]).code, Some(2));
 }
@@ -274,9 +274,9 @@ async fn only_who_may_do_everything_switches_a_skill() {
     for (method, params, is_allowed) in
         [("skills.status", json!({}), true), ("skills.update", json!({"skillKey": "tides", "enabled": true}), false)]
     {
-        tell(&mut socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
+        send_frame(&mut socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
         let answer = loop {
-            let frame = hear(&mut socket).await.unwrap();
+            let frame = next_frame(&mut socket).await.unwrap();
             if frame["id"] == method {
                 break frame;
             }
@@ -291,7 +291,7 @@ async fn an_agent_reads_its_skills_wherever_they_are_and_nothing_beside_them() {
     let extra = tempfile::tempdir().unwrap();
     fs::write(extra.path().join("beside.txt"), "not a skill").unwrap();
     let shared = extra.path().join("shared");
-    let puppet = Puppet::with(json!({"skills": {"load": {"extraDirs": [shared]}}})).await;
+    let puppet = ScriptedHome::with(json!({"skills": {"load": {"extraDirs": [shared]}}})).await;
     let matter = "name: tides\ndescription: Tell when the water is high.";
     let state = puppet.home.state();
     let files = [skill(&state, "tides", matter), skill(&state.join("workspace"), "own", matter)];

@@ -7,12 +7,12 @@ use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
-pub(crate) async fn tell(socket: &mut Socket, frame: &Value) {
+pub(crate) async fn send_frame(socket: &mut Socket, frame: &Value) {
     socket.send(Message::text(frame.to_string())).await.unwrap();
 }
 
 /// Returns the next frame; `None` if the other side is gone.
-pub(crate) async fn hear(socket: &mut Socket) -> Option<Value> {
+pub(crate) async fn next_frame(socket: &mut Socket) -> Option<Value> {
     loop {
         match socket.next().await?.ok()? {
             Message::Text(text) => return Some(serde_json::from_str(&text).unwrap()),
@@ -41,13 +41,13 @@ pub(crate) async fn hello_as(
 ) -> (Socket, Value) {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let (mut socket, _) = client_async(format!("ws://127.0.0.1:{port}"), stream).await.unwrap();
-    assert_eq!(hear(&mut socket).await.unwrap()["event"], "connect.challenge");
+    assert_eq!(next_frame(&mut socket).await.unwrap()["event"], "connect.challenge");
     let client = json!({"id": "test", "mode": "test", "version": "1", "platform": "linux"});
     let params = json!({
         "minProtocol": protocol, "maxProtocol": protocol, "client": client, "scopes": scopes, "caps": caps, "auth": {"token": token},
     });
-    tell(&mut socket, &json!({"type": "req", "id": "hello", "method": "connect", "params": params})).await;
-    let mut hello = hear(&mut socket).await.unwrap();
+    send_frame(&mut socket, &json!({"type": "req", "id": "hello", "method": "connect", "params": params})).await;
+    let mut hello = next_frame(&mut socket).await.unwrap();
     assert_eq!((&hello["id"], &hello["ok"]), (&json!("hello"), &json!(true)), "{hello}");
     (socket, hello["payload"].take())
 }

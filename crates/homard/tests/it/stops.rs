@@ -71,7 +71,7 @@ fn an_interrupted_turn_in_a_gateway_is_aborted_there() {
 }
 
 /// Starts a gateway with an active turn whose tool runs a command.
-fn busy<'a>(home: &'a Home, message: &str) -> (crate::home::Gateway<'a>, Process) {
+fn busy<'a>(home: &'a Home, message: &str) -> (crate::home::RunningGateway<'a>, Process) {
     let gateway = home.gateway();
     let mut turn =
         Process(gateway.command(&["agent", "-m", message, "--verbose", "on", "--reconnect", "0"]).spawn().unwrap());

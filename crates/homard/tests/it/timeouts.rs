@@ -1,18 +1,18 @@
 //! How long a run, a provider and a model may take, with a model that never answers.
 
-use homard_testkit::fake_provider::{FakeProvider, Reply, dialect::Dialect, fault::Fault};
+use homard_testkit::fake_provider::{FakeProvider, ProviderReply, dialect::WireFormat, fault::ProviderFault};
 use serde_json::{Value, json};
 
-use crate::home::{Home, Said};
+use crate::home::{CommandOutput, Home};
 
 /// Asks an agent whose first model never answers and whose second does: what it said, how often each was asked.
-async fn asked(run: Option<u64>, provider: Option<u64>, model: Option<u64>) -> (Said, [usize; 2]) {
-    let stall = |_: &_| Reply { fault: Some(Fault::Stall(0)), ..Reply::text("never said") };
+async fn asked(run: Option<u64>, provider: Option<u64>, model: Option<u64>) -> (CommandOutput, [usize; 2]) {
+    let stall = |_: &_| ProviderReply { fault: Some(ProviderFault::Stall(0)), ..ProviderReply::text("never said") };
     let slow = FakeProvider::start(stall).await.unwrap();
-    let good = FakeProvider::start(|_: &_| Reply::text("good day")).await.unwrap();
+    let good = FakeProvider::start(|_: &_| ProviderReply::text("good day")).await.unwrap();
     let entry = |provider: &FakeProvider, seconds: Option<u64>, of_model: Option<u64>| {
         let mut entry = json!({
-            "baseUrl": provider.base_url(Dialect::Chat), "apiKey": "none", "api": "openai-completions",
+            "baseUrl": provider.base_url(WireFormat::Chat), "apiKey": "none", "api": "openai-completions",
             "models": [{"id": "m", "contextWindow": 100_000, "maxTokens": 4_096}],
         });
         let set = |value: &mut Value, seconds: Option<u64>| {
@@ -32,7 +32,7 @@ async fn asked(run: Option<u64>, provider: Option<u64>, model: Option<u64>) -> (
     let providers = json!({"slow": entry(&slow, provider, model), "good": entry(&good, None, None)});
     home.configure(&json!({"agents": {"defaults": defaults}, "models": {"providers": providers}}).to_string());
     let said = home.run(&["agent", "--local", "-m", "hello"]);
-    (said, [slow.asked().len(), good.asked().len()])
+    (said, [slow.requests().len(), good.requests().len()])
 }
 
 #[tokio::test(flavor = "multi_thread")]

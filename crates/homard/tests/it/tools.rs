@@ -17,16 +17,21 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Home, has_node, said, skip},
+    home::{Home, has_node, run_command, skip},
     models::files,
-    puppet::Puppet,
-    socket::{Socket, connect_as, hear, tell},
+    scripted_model::ScriptedHome,
+    socket::{Socket, connect_as, next_frame, send_frame},
 };
 
 /// Runs the demo model, and returns which tools it used.
 fn ask(home: &Home, text: &str) -> (Option<i32>, String, String) {
     let said = home.run(&["agent", "-m", text, "--verbose", "on"]);
-    let used = said.stderr.lines().filter(|line| !line.starts_with("(homard/demo")).collect::<Vec<_>>().join("\n");
+    let used = said
+        .stderr
+        .lines()
+        .filter(|line| !line.starts_with("(answered by the built-in demo model, homard/demo"))
+        .collect::<Vec<_>>()
+        .join("\n");
     (said.code, said.stdout, used)
 }
 
@@ -50,7 +55,7 @@ fn the_demo_model_lists_reads_searches_edits_and_says_what_it_did() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_is_offered_where_somebody_searches() {
-    let puppet = Puppet::with(json!({})).await;
+    let puppet = ScriptedHome::with(json!({})).await;
     let is_offered = || {
         puppet.home.run(&["agent", "-m", "hello"]);
         let offered = puppet.offered();
@@ -66,14 +71,14 @@ async fn a_search_is_offered_where_somebody_searches() {
     config["tools"]["web"]["search"] = json!({"provider": "brave"});
     fs::write(&file, config.to_string()).unwrap();
     let said = puppet.home.run(&["agent", "-m", "hello"]);
-    let told = "the web cannot be searched: tools.web.search.provider is brave, and there is no key";
+    let told = "web search is disabled: tools.web.search.provider is brave, but its API key is missing";
     assert!(said.stderr.contains(told), "{said:?}");
     assert!(!is_offered());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_of_a_turn_without_a_gateway_is_waited_for() {
-    let puppet = Puppet::with(json!({"tools": {"exec": {"backgroundMs": 10}}})).await;
+    let puppet = ScriptedHome::with(json!({"tools": {"exec": {"backgroundMs": 10}}})).await;
     let call = json!({"command": "sleep 0.3; echo all done", "background": true});
     let said = puppet.home.run(&["agent", "-m", &format!("CALL exec {call}")]);
     assert!(said.stdout.starts_with("all done"), "{said:?}");
@@ -89,7 +94,7 @@ async fn it_is_told_which_tools_a_lean_prompt_is_without() {
     }
     let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/tests/mcp/server.mjs");
     let servers = json!({"fake": {"command": "node", "args": [server], "toolFilter": {"include": ["echo"]}}});
-    let puppet = Puppet::with(json!({"mcp": {"servers": servers}})).await;
+    let puppet = ScriptedHome::with(json!({"mcp": {"servers": servers}})).await;
     let context = || puppet.home.run(&["agent", "-m", "/context"]).stdout;
     assert!(!context().contains("lean"), "{}", context());
     let file = puppet.home.state().join("homard.json");
@@ -159,14 +164,14 @@ fn a_command_sees_neither_the_state_nor_the_network_and_plants_nothing() {
 
 /// A model behind an HTTP endpoint that obeys its input: each line `do <tool> <arguments>` of the newest message is a
 /// call. It replies with the tool results. All requests are recorded.
-struct Obedient {
+struct ObedientModel {
     address: SocketAddr,
     sent: Arc<Mutex<Vec<String>>>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Obedient {
+impl ObedientModel {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (sent, is_over) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());
@@ -183,7 +188,7 @@ impl Obedient {
     }
 }
 
-impl Drop for Obedient {
+impl Drop for ObedientModel {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         TcpStream::connect(self.address).unwrap();
@@ -355,9 +360,9 @@ fn orders() -> Vec<String> {
 /// Sends a message over a socket and records every frame until the run has ended.
 async fn turn(socket: &mut Socket, id: &str, text: &str, frames: &mut Vec<String>) {
     let params = json!({"message": text, "idempotencyKey": id, "sessionKey": "agent:main:main"});
-    tell(socket, &json!({"type": "req", "id": id, "method": "agent", "params": params})).await;
+    send_frame(socket, &json!({"type": "req", "id": id, "method": "agent", "params": params})).await;
     loop {
-        let frame = hear(socket).await.unwrap();
+        let frame = next_frame(socket).await.unwrap();
         let is_last = frame["id"] == id && frame["payload"]["status"] != "accepted";
         frames.push(frame.to_string());
         if is_last {
@@ -368,9 +373,9 @@ async fn turn(socket: &mut Socket, id: &str, text: &str, frames: &mut Vec<String
 }
 
 async fn call(socket: &mut Socket, method: &str, params: Value, frames: &mut Vec<String>) {
-    tell(socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
+    send_frame(socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
     loop {
-        let frame = hear(socket).await.unwrap();
+        let frame = next_frame(socket).await.unwrap();
         let is_answer = frame["id"] == method;
         frames.push(frame.to_string());
         if is_answer {
@@ -397,7 +402,7 @@ fn seen(secrets: &[String], place: &str, text: &str) -> Vec<String> {
 // A28, R71, R79.
 #[tokio::test]
 async fn fifty_secrets_that_tools_print_are_seen_by_nobody() {
-    let (home, model) = (Home::new(), Obedient::start());
+    let (home, model) = (Home::new(), ObedientModel::start());
     let Canaries { environment, config, profiles, all } = canaries(model.address);
     assert_eq!(all.len(), 50);
     home.configure(&config.to_string());
@@ -419,7 +424,7 @@ async fn fifty_secrets_that_tools_print_are_seen_by_nobody() {
     };
     let mut outputs = Vec::new();
     for (number, text) in orders().iter().enumerate() {
-        let said = said(with_secrets(home.command(&["agent", "-m", text, "--json", "--session-key", "alone"])));
+        let said = run_command(with_secrets(home.command(&["agent", "-m", text, "--json", "--session-key", "alone"])));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         outputs.push((format!("stdout {number}"), said.stdout));
         outputs.push((format!("stderr {number}"), said.stderr));

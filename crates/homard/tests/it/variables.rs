@@ -5,7 +5,7 @@ use std::{fs, io::ErrorKind, net::TcpListener};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::home::{Gateway, Home, said, until};
+use crate::home::{Home, RunningGateway, run_command, until};
 
 /// A local provider whose key is in a variable. It never answers, and must not receive a request.
 struct Fake {
@@ -35,7 +35,7 @@ impl Fake {
 }
 
 /// Returns the stdout of a gateway until it is stopped.
-fn table(gateway: Gateway<'_>) -> String {
+fn table(gateway: RunningGateway<'_>) -> String {
     gateway.process.signal(Signal::TERM);
     gateway.end().1
 }
@@ -139,7 +139,7 @@ fn a_variable_that_only_the_gateway_has_is_not_missed_by_its_clients() {
     assert!(told.code == Some(1) && told.stderr.contains(why), "{told:?}");
     let mut command = gateway.command(&["agent", "-m", "What time is it?"]);
     command.env("HOMARD_GATEWAY_TOKEN", "hush-hush-hush");
-    let turn = said(command);
+    let turn = run_command(command);
     assert_eq!((turn.code, turn.stderr.contains("THE_TOKEN")), (Some(0), false), "{turn:?}");
 }
 

@@ -14,9 +14,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    home::{Gateway, Home, Process, said, until},
-    puppet::{Puppet, call},
-    socket::{Socket, connect_as, hear, tell},
+    home::{Home, Process, RunningGateway, run_command, until},
+    scripted_model::{ScriptedHome, call},
+    socket::{Socket, connect_as, next_frame, send_frame},
 };
 
 /// Sends an HTTP request; returns the status and the body.
@@ -31,9 +31,9 @@ fn get(port: u16, path: &str, token: Option<&str>) -> (String, String) {
 }
 
 async fn ask(socket: &mut Socket, method: &str, params: Value) -> Value {
-    tell(socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
+    send_frame(socket, &json!({"type": "req", "id": method, "method": method, "params": params})).await;
     loop {
-        let frame = hear(socket).await.unwrap();
+        let frame = next_frame(socket).await.unwrap();
         if frame["id"] == method {
             return frame;
         }
@@ -59,7 +59,7 @@ fn counted(home: &Home) -> BTreeMap<String, usize> {
 }
 
 /// Triggers security-relevant events by the owner, by agents, by unauthenticated clients and by the system.
-async fn script(puppet: &Puppet, gateway: &Gateway<'_>) {
+async fn script(puppet: &ScriptedHome, gateway: &RunningGateway<'_>) {
     for args in
         [&["config", "set", "tools.web.fetch.maxChars", "5000"][..], &["config", "unset", "tools.web.fetch.maxChars"]]
     {
@@ -97,7 +97,7 @@ async fn script(puppet: &Puppet, gateway: &Gateway<'_>) {
 // R76, R89.
 #[tokio::test(flavor = "multi_thread")]
 async fn r76_what_matters_is_in_the_audit_log_and_nothing_that_was_said() {
-    let puppet = Puppet::with(json!({"tools": {"deny": ["write"], "exec": {"sandbox": {"mode": "full"}}}})).await;
+    let puppet = ScriptedHome::with(json!({"tools": {"deny": ["write"], "exec": {"sandbox": {"mode": "full"}}}})).await;
     let gateway = puppet.home.gateway();
     script(&puppet, &gateway).await;
     gateway.end();
@@ -171,10 +171,8 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
     assert_eq!(
         verify().1["problems"],
         json!([
-            format!(
-                "{name} line 2: rows 2 to 2 are not signed with the key of this log: they were changed or made anew"
-            ),
-            format!("{name} line 3: the row before row 3 is not the one that was written: it was changed"),
+            format!("{name} line 2: rows 2 to 2 are not signed with the key of this log: they were changed or forged"),
+            format!("{name} line 3: the row before row 3 was changed after it was written"),
         ])
     );
     fs::write(&file, &cut).unwrap();
@@ -184,7 +182,7 @@ fn r75_an_audit_log_that_was_changed_is_told_with_and_without_a_gateway() {
             Some(1),
             json!({
                 "ok": false, "rows": 2, "end": verify().1["end"], "kept": whole["kept"], "unkept": 0, "folder": home.state().join("audit"),
-                "problems": ["the end was cut off: there are 2 rows, and the journal knows of 4"], "acknowledged": [],
+                "problems": ["the log was truncated: it has 2 rows, but the journal recorded 4"], "acknowledged": [],
             })
         )
     );
@@ -216,7 +214,7 @@ fn cut_off(home: &Home, count: usize) {
 }
 
 /// Sends wrong tokens to a gateway, each of which becomes a row.
-fn guess(gateway: &Gateway<'_>, home: &Home, count: usize) {
+fn guess(gateway: &RunningGateway<'_>, home: &Home, count: usize) {
     let rows = || counted(home).get("auth.failed").copied().unwrap_or_default();
     let before = rows();
     for _ in 0..count {
@@ -225,7 +223,7 @@ fn guess(gateway: &Gateway<'_>, home: &Home, count: usize) {
     until("they are in the log", || rows() == before + count);
 }
 
-fn stop(gateway: Gateway<'_>) {
+fn stop(gateway: RunningGateway<'_>) {
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
 }
@@ -336,7 +334,7 @@ fn h3_a_place_for_checkpoints_that_fails_stops_nothing() {
     assert_eq!(gateway.run(&["agent", "-m", "hello"]).code, Some(0));
     let told = || fs::read_to_string(&log).unwrap();
     for name in ["file", "syslog"] {
-        let told_of = format!("checkpoints of the audit log cannot be sent to audit.checkpoints.{name}: ");
+        let told_of = format!("failed to send an audit log checkpoint to audit.checkpoints.{name}: ");
         until("it is told", || told().contains(&told_of));
     }
     stop(gateway);
@@ -387,7 +385,10 @@ fn an_audit_log_that_cannot_be_written_hurts_nothing_else() {
     let page = || get(gateway.port, "/metrics", Some(&gateway.token())).1;
     until("it is counted", || page().contains("homard_audit_rows_total{outcome=\"lost\"} 1"));
     let told = fs::read_to_string(log).unwrap();
-    assert!(told.contains("cannot be written") && told.contains("not audited until it can"), "{told}");
+    assert!(
+        told.contains("cannot write the audit log") && told.contains("not audited until this is resolved"),
+        "{told}"
+    );
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));
     assert_eq!(home.run(&["config", "set", "logging.level", "info"]).code, Some(0));
@@ -429,7 +430,7 @@ fn logs_are_shown_with_and_without_a_gateway() {
     home.configure("{}");
     let gateway = home.gateway_with_log(Stdio::null(), "info");
     assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
-    let told = |text: &str| text.lines().filter(|line| line.contains("a request for metrics was refused")).count();
+    let told = |text: &str| text.lines().filter(|line| line.contains("rejected a metrics request")).count();
     let shown = gateway.run(&["logs", "--level", "warn"]);
     assert_eq!((shown.code, told(&shown.stdout)), (Some(0), 1), "{shown:?}");
     // Without bubblewrap, the start logs a warning, too.
@@ -461,7 +462,7 @@ fn logs_are_followed_with_and_without_a_gateway() {
     let refuse = || assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
     refuse();
     let (_follower, mut lines) = following(gateway.command(&["logs", "--follow", "--level", "warn"]));
-    let is_refusal = |line: std::io::Result<String>| line.unwrap().contains("metrics was refused");
+    let is_refusal = |line: std::io::Result<String>| line.unwrap().contains("rejected a metrics request");
     // Without bubblewrap, the start logs a warning, too.
     let mut warnings = lines.by_ref().filter(|line| !line.as_ref().unwrap().contains("limited sandbox"));
     assert!(is_refusal(warnings.next().unwrap()), "what was said before comes first");
@@ -505,10 +506,10 @@ fn r78_nothing_in_the_state_directory_is_for_others_whatever_the_umask() {
         shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         shell
     };
-    assert_eq!(said(lax(home.command(&["config", "set", "logging.level", "info"]))).code, Some(0));
-    assert_eq!(said(lax(home.command(&["agent", "-m", "hello"]))).code, Some(0));
+    assert_eq!(run_command(lax(home.command(&["config", "set", "logging.level", "info"]))).code, Some(0));
+    assert_eq!(run_command(lax(home.command(&["agent", "-m", "hello"]))).code, Some(0));
     let gateway = home.listening(lax(home.command(&["gateway", "run", "--port", "0"])));
-    assert_eq!(said(lax(gateway.command(&["agent", "-m", "Run `echo hi`"]))).code, Some(0));
+    assert_eq!(run_command(lax(gateway.command(&["agent", "-m", "Run `echo hi`"]))).code, Some(0));
     assert_eq!(get(gateway.port, "/metrics", Some("wrong")).0, "401");
     gateway.process.signal(Signal::TERM);
     assert_eq!(gateway.end().0, Some(0));

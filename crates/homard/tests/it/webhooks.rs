@@ -9,12 +9,12 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::home::{Gateway, Home, until};
+use crate::home::{Home, RunningGateway, until};
 
 const CONFIG: &str = "{hooks: {enabled: true, token: 'the-hook-token', presets: ['gmail']}}";
 
 /// Sends a request; returns its status and response.
-fn post(gateway: &Gateway<'_>, place: &str, headers: &[&str], body: &Value) -> (u16, String) {
+fn post(gateway: &RunningGateway<'_>, place: &str, headers: &[&str], body: &Value) -> (u16, String) {
     let body = body.to_string();
     let mut request = format!("POST /hooks/{place} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
     for header in headers {
@@ -83,7 +83,7 @@ fn webhooks_without_a_token_or_a_path_are_refused_at_the_start() {
     for (hooks, why) in [
         ("enabled: true", "hooks.token is missing"),
         ("enabled: true, token: ''", "hooks.token is missing"),
-        ("enabled: true, token: 'the-hook-token', path: '/'", "hooks.path must be a path of its own"),
+        ("enabled: true, token: 'the-hook-token', path: '/'", "hooks.path must be a path such as /hooks"),
     ] {
         let home = Home::new();
         home.configure(&format!("{{hooks: {{{hooks}}}}}"));

@@ -10,11 +10,11 @@ use homard_proto::{
     message::{Message, Usage, User},
     transcript::Kind,
 };
-use homard_store::{Accept, Ended, Options, Outcome, Store};
+use homard_store::{Accept, EndRecord, Options, Outcome, Store};
 use rusqlite::ffi;
 
 use super::*;
-use crate::{Journal, volume};
+use crate::{Journal, disk_space};
 
 fn accept(run: &str, text: &str) -> Rec {
     Rec::Accept(Box::new(Accept {
@@ -31,14 +31,14 @@ fn accept(run: &str, text: &str) -> Rec {
 }
 
 fn terminal(run: &str) -> Rec {
-    let ended = Ended {
+    let ended = EndRecord {
         outcome: Outcome::Done,
         replies: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
         words: None,
         payloads: None,
-        steps: homard_store::Steps::default(),
+        steps: homard_store::RunTimeline::default(),
         ended_at: 2,
     };
     Rec::Terminal { run: RunId::parse(run).unwrap(), ended: Box::new(ended) }
@@ -60,15 +60,15 @@ async fn a_transcript_that_was_forgotten_goes_on_where_it_ended() {
         journal.commit(&journal.fence(), vec![rec]).await.unwrap()
     };
     say("00000001").await;
-    journal.room.desk().forget_resting(0);
-    assert_eq!(journal.room.desk().files.len(), 1, "its line is on its way");
-    journal.room.checkpoint().unwrap();
-    journal.room.desk().forget_now(1, None).unwrap();
-    journal.room.desk().forget_resting(1);
-    assert_eq!(journal.room.desk().files.len(), 1, "there are not many");
-    journal.room.desk().forget_resting(0);
-    let known = |desk: &Desk| (desk.files.len(), desk.names.len());
-    assert_eq!(known(&journal.room.desk()), (0, 0));
+    journal.inner.writer().evict_idle(0);
+    assert_eq!(journal.inner.writer().files.len(), 1, "its line is on its way");
+    journal.inner.checkpoint().unwrap();
+    journal.inner.writer().delete_checkpointed(1, None).unwrap();
+    journal.inner.writer().evict_idle(1);
+    assert_eq!(journal.inner.writer().files.len(), 1, "there are not many");
+    journal.inner.writer().evict_idle(0);
+    let known = |desk: &WriterState| (desk.files.len(), desk.names.len());
+    assert_eq!(known(&journal.inner.writer()), (0, 0));
     say("00000002").await;
     let read = journal.transcript(&key, &session).await.unwrap().unwrap();
     let chain: Vec<_> = read.iter().map(|it| (it.id.as_str(), it.parent_id.as_ref().map(EntryId::as_str))).collect();
@@ -82,15 +82,16 @@ async fn below_the_reserve_new_messages_are_refused_and_runs_at_work_go_on() {
     let free = Arc::new(AtomicU64::new(u64::MAX));
     let mut journal = Journal::open(state.path(), || 1).unwrap();
     let measured = Arc::clone(&free);
-    Arc::get_mut(&mut journal.room).unwrap().volume =
-        volume::Room::measured(move || Ok(volume::Space { free: measured.load(Ordering::Relaxed), size: u64::MAX }));
+    Arc::get_mut(&mut journal.inner).unwrap().disk_space = disk_space::DiskSpace::measured(move || {
+        Ok(disk_space::Space { free: measured.load(Ordering::Relaxed), size: u64::MAX })
+    });
     let commit = async |batch| journal.commit(&journal.fence(), batch).await;
     assert_eq!(commit(vec![accept("a", "hi")]).await, Ok(vec![Verdict::Stored]));
 
     free.store(1, Ordering::Relaxed);
     let refused = commit(vec![accept("b", "hi")]).await.unwrap_err();
     let expected = format!(
-        "disk_full: less than 64 MiB are free on the disk of {}; free some space and send it again",
+        "disk_full: less than 64 MiB are free on the disk of {}; free some space and retry",
         state.path().display()
     );
     assert_eq!(refused, Error::Disk(expected.clone()));
@@ -114,7 +115,7 @@ async fn a_full_disk_takes_nothing_of_a_batch_and_heals_by_itself() {
     let state = tempfile::tempdir().unwrap();
     let journal = Journal::open(state.path(), || 1).unwrap();
     let commit = async |batch| journal.commit(&journal.fence(), batch).await;
-    let pages = |limit: i64| journal.room.desk().db.pragma_update(None, "max_page_count", limit).unwrap();
+    let pages = |limit: i64| journal.inner.writer().db.pragma_update(None, "max_page_count", limit).unwrap();
     for _ in 0..20 {
         pages(1);
         let refused = commit(vec![accept("small", "hi"), accept("large", &"x".repeat(100_000))]).await.unwrap_err();
@@ -134,15 +135,15 @@ async fn a_full_disk_gets_the_reserve_which_comes_back_when_there_is_room() {
     let reserve = state.path().join("journal/reserve.bin");
     assert_eq!(commit(vec![accept("a", "hi")]).await, Ok(vec![Verdict::Stored]));
     assert!(!reserve.exists(), "nobody waits for it");
-    journal.room.keep_up().unwrap();
+    journal.inner.maintain_once().unwrap();
     assert!(reserve.exists());
-    let pages = |limit: i64| journal.room.desk().db.pragma_update(None, "max_page_count", limit).unwrap();
+    let pages = |limit: i64| journal.inner.writer().db.pragma_update(None, "max_page_count", limit).unwrap();
     pages(1);
     commit(vec![accept("large", &"x".repeat(100_000))]).await.unwrap_err();
     assert!(!reserve.exists());
     pages(1_000_000);
     assert_eq!(commit(vec![terminal("a")]).await, Ok(vec![Verdict::Stored]));
-    journal.room.keep_up().unwrap();
+    journal.inner.maintain_once().unwrap();
     assert!(reserve.exists());
 }
 
@@ -152,8 +153,8 @@ async fn after_a_failed_sync_nothing_is_taken_in() {
     let state = tempfile::tempdir().unwrap();
     let journal = Journal::open(state.path(), || 1).unwrap();
     let broken = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), None);
-    let told = journal.room.health.sql::<()>(Err(broken)).unwrap_err();
-    assert!(matches!(&told, Error::Disk(text) if text.starts_with("the disk failed while ")), "{told:?}");
+    let told = journal.inner.health.sql::<()>(Err(broken)).unwrap_err();
+    assert!(matches!(&told, Error::Disk(text) if text.starts_with("I/O error while writing ")), "{told:?}");
     assert_eq!(journal.commit(&journal.fence(), vec![accept("a", "hi")]).await, Err(told.clone()));
     assert_eq!(journal.flush().await, Err(told.clone()));
     assert_eq!(journal.failed().await, told);

@@ -2,10 +2,10 @@
 
 use homard_proto::CallId;
 use homard_store::{
-    AbortReason, Attempt, Delivery, DeliveryRow, DeliveryState, Fence, Hold, Look, Outcome, ProcessEnd, Rec, RunState,
-    Start, Store, ToolClass, ToolRow, Unfinished, Verdict,
+    AbortReason, Attempt, Delivery, DeliveryRow, DeliveryState, Fence, Hold, Outcome, ProcessEnd, Rec, RunQuery,
+    RunState, Start, Store, ToolClass, ToolRow, UnfinishedRun, Verdict,
     outbox::due,
-    spend::{Period, day_of},
+    usage::{UsageQuery, day_of},
 };
 
 use crate::words::*;
@@ -92,20 +92,20 @@ async fn runs_are_listed_newest_first_and_found_by_any_name(store: &dyn Store, f
     store.commit(fence, batch).await.unwrap();
     let batch = vec![deliver("d1", DeliveryState::Sending), deliver("d1", sent())];
     store.commit(fence, batch).await.unwrap();
-    let names = async |look: Look| -> Vec<String> {
+    let names = async |look: RunQuery| -> Vec<String> {
         store.runs(&look).await.unwrap().iter().map(|row| row.run.to_string()).collect()
     };
-    let look = Look { limit: 2, ..Look::default() };
+    let look = RunQuery { limit: 2, ..RunQuery::default() };
     assert_eq!(names(look.clone()).await, ["r3", "r2"]);
-    assert_eq!(names(Look { before: Some(run("r2")), ..look.clone() }).await, ["r1"]);
-    assert_eq!(names(Look { before: Some(run("nobody")), ..look.clone() }).await, [""; 0]);
-    assert_eq!(names(Look { key: Some(key("main")), ..look.clone() }).await, ["r3", "r2"]);
-    assert_eq!(names(Look { key: Some(key("agent:other:main")), ..look }).await, [""; 0]);
+    assert_eq!(names(RunQuery { before: Some(run("r2")), ..look.clone() }).await, ["r1"]);
+    assert_eq!(names(RunQuery { before: Some(run("nobody")), ..look.clone() }).await, [""; 0]);
+    assert_eq!(names(RunQuery { key: Some(key("main")), ..look.clone() }).await, ["r3", "r2"]);
+    assert_eq!(names(RunQuery { key: Some(key("agent:other:main")), ..look }).await, [""; 0]);
     for (name, found) in [("update-7", Some("r2")), ("d1", Some("r3")), ("17", Some("r3")), ("r1", None)] {
-        assert_eq!(store.run_named(name).await, Ok(found.map(run)), "{name}");
+        assert_eq!(store.find_run(name).await, Ok(found.map(run)), "{name}");
     }
-    assert_eq!(store.posted(&run("r3")).await.unwrap().len(), 1);
-    assert_eq!(store.posted(&run("r1")).await, Ok(vec![]));
+    assert_eq!(store.deliveries_of(&run("r3")).await.unwrap().len(), 1);
+    assert_eq!(store.deliveries_of(&run("r1")).await, Ok(vec![]));
 }
 
 async fn what_models_took_is_summed_up(store: &dyn Store, fence: &Fence) {
@@ -116,10 +116,10 @@ async fn what_models_took_is_summed_up(store: &dyn Store, fence: &Fence) {
     // Repeating the same end adds nothing.
     store.commit(fence, vec![took("r2", 99)]).await.unwrap();
     let today = day_of(NOW);
-    assert_eq!(sum(store, &Period::Days(today, today)).await, (2, 20));
-    assert_eq!(sum(store, &Period::Session(session("s1"))).await, (2, 20));
-    assert_eq!(sum(store, &Period::Days(0, today - 1)).await, (0, 0));
-    assert_eq!(sum(store, &Period::Session(session("s2"))).await, (0, 0));
+    assert_eq!(sum(store, &UsageQuery::Days(today, today)).await, (2, 20));
+    assert_eq!(sum(store, &UsageQuery::Session(session("s1"))).await, (2, 20));
+    assert_eq!(sum(store, &UsageQuery::Days(0, today - 1)).await, (0, 0));
+    assert_eq!(sum(store, &UsageQuery::Session(session("s2"))).await, (0, 0));
 }
 
 async fn a_new_session_is_listed_found_and_empty(store: &dyn Store, fence: &Fence) {
@@ -309,7 +309,7 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
     store.commit(fence, batch).await.unwrap();
     let Rec::Accept(asked) = accept("r1", "x") else { unreachable!() };
     let call = |call: &str, class, result| ToolRow { call: CallId::parse(call).unwrap(), class, result };
-    let expected = Unfinished {
+    let expected = UnfinishedRun {
         row: store.run(&run("r1")).await.unwrap().unwrap(),
         accept: *asked,
         attempts: vec![Attempt { started_at: NOW, process: ProcessEnd::Running }; 2],
@@ -320,15 +320,15 @@ async fn all_is_known_of_a_run_that_was_at_work(store: &dyn Store, fence: &Fence
             call("c1", ToolClass::Idempotent, Some(result("c1", "one"))),
             call("c2", ToolClass::Read, Some(result("c2", "two"))),
         ],
-        guests: Vec::new(),
-        posted: Vec::new(),
+        absorbed: Vec::new(),
+        deliveries: Vec::new(),
     };
     assert_eq!(store.recover().await, Ok(vec![expected]));
     // A second restart is recorded in addition to the first.
     let Rec::Start(again) = start("r1", "main", "s1") else { unreachable!() };
     store.commit(fence, vec![Rec::Start(Start { at: NOW + 7, ..again })]).await.unwrap();
     let row = store.run(&run("r1")).await.unwrap().unwrap();
-    assert_eq!((row.started_at, row.taken_up), (Some(NOW), vec![NOW, NOW + 7]));
+    assert_eq!((row.started_at, row.resumed_at), (Some(NOW), vec![NOW, NOW + 7]));
 }
 
 async fn an_event_of_a_channel_leads_to_one_run(store: &dyn Store, fence: &Fence) {
@@ -392,7 +392,7 @@ async fn a_restart_finds_what_an_open_run_has_said_on_channels(store: &dyn Store
     store.commit(fence, batch).await.unwrap();
     store.commit(fence, vec![queue(&other), terminal("r2", Outcome::Done)]).await.unwrap();
     let found = store.recover().await.unwrap();
-    let posted: Vec<_> = found.into_iter().map(|found| found.posted).collect();
+    let posted: Vec<_> = found.into_iter().map(|found| found.deliveries).collect();
     assert_eq!(posted, [[DeliveryRow { state: sent(), attempts: 1, ..waiting(&said) }, waiting(&waits)]]);
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use homard_proto::session::Record;
 use homard_store::{
-    DeliveryRow, DeliveryState, Error, Outcome, ProcessEnd, Rec, RunState, Store, Verdict, spend::Period,
+    DeliveryRow, DeliveryState, Error, Outcome, ProcessEnd, Rec, RunState, Store, Verdict, usage::UsageQuery,
 };
 use serde_json::json;
 
@@ -54,7 +54,7 @@ async fn a_copy_taken_after_any_batch_knows_all_of_it() {
 async fn what_models_took_is_counted_once_whenever_the_process_ends() {
     let state = tempfile::tempdir().unwrap();
     let journal = open(state.path());
-    let period = Period::Session(session("s1"));
+    let period = UsageQuery::Session(session("s1"));
     let mut copies = Vec::new();
     for number in 1..=6_u64 {
         let name = format!("r{number}");

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use homard_journal::{Journal, noted};
+use homard_journal::{Journal, read_note_offline};
 use homard_store::DeliveryState;
 
 use crate::words::*;
@@ -15,7 +15,7 @@ use crate::words::*;
 fn told(journal: &Journal) -> Arc<Mutex<Vec<&'static str>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let ear = told.clone();
-    journal.tell_repairs(move |kind| ear.lock().unwrap().push(kind));
+    journal.on_repair(move |kind| ear.lock().unwrap().push(kind));
     told
 }
 
@@ -52,7 +52,7 @@ async fn r89_every_repair_of_a_transcript_is_told_and_counted() {
         let told = told(&journal);
         keep(&journal, vec![said(MAIN, "c")]).await;
         assert_eq!(*told.lock().unwrap(), expected, "{name}");
-        let counted: Vec<_> = journal.figures().unwrap().repairs.into_iter().collect();
+        let counted: Vec<_> = journal.metrics().unwrap().repairs.into_iter().collect();
         let mut expected: Vec<_> = expected.iter().map(|kind| (*kind, 1)).collect();
         expected.sort_unstable();
         assert_eq!(counted, expected, "{name}");
@@ -88,23 +88,23 @@ async fn r89_what_a_start_puts_right_is_told_as_soon_as_somebody_listens() {
     let after = crash(state.path());
     let journal = open(after.path());
     assert_eq!(*told(&journal).lock().unwrap(), ["delivery_unknown"]);
-    assert_eq!(journal.figures().unwrap().outbox.into_iter().collect::<Vec<_>>(), [("unknown".to_owned(), 1)]);
+    assert_eq!(journal.metrics().unwrap().outbox.into_iter().collect::<Vec<_>>(), [("unknown".to_owned(), 1)]);
 }
 
 #[tokio::test]
 async fn what_was_noted_is_there_after_a_restart_and_without_one() {
     let state = tempfile::tempdir().unwrap();
-    assert_eq!(noted(state.path(), "audit").unwrap(), None);
+    assert_eq!(read_note_offline(state.path(), "audit").unwrap(), None);
     let journal = open(state.path());
-    assert_eq!(journal.noted("audit").await.unwrap(), None);
-    journal.note("audit", "1:a".to_owned());
-    journal.note("audit", "2:b".to_owned());
-    assert_eq!(journal.noted("audit").await.unwrap().as_deref(), Some("2:b"));
-    assert!(noted(state.path(), "audit").is_err(), "a process has it");
+    assert_eq!(journal.read_note("audit").await.unwrap(), None);
+    journal.set_note("audit", "1:a".to_owned());
+    journal.set_note("audit", "2:b".to_owned());
+    assert_eq!(journal.read_note("audit").await.unwrap().as_deref(), Some("2:b"));
+    assert!(read_note_offline(state.path(), "audit").is_err(), "a process has it");
     journal.flush().await.unwrap();
     drop(journal);
-    assert_eq!(noted(state.path(), "audit").unwrap().as_deref(), Some("2:b"));
-    assert_eq!(open(state.path()).noted("audit").await.unwrap().as_deref(), Some("2:b"));
+    assert_eq!(read_note_offline(state.path(), "audit").unwrap().as_deref(), Some("2:b"));
+    assert_eq!(open(state.path()).read_note("audit").await.unwrap().as_deref(), Some("2:b"));
 }
 
 #[tokio::test]
@@ -113,6 +113,6 @@ async fn commits_are_counted() {
     let journal = open(state.path());
     keep(&journal, vec![patch("main", None, record("s1")), said(MAIN, "a")]).await;
     keep(&journal, vec![said(MAIN, "b")]).await;
-    let figures = journal.figures().unwrap();
-    assert_eq!((figures.commits, figures.bytes > 0, figures.took.is_zero()), (2, true, false));
+    let figures = journal.metrics().unwrap();
+    assert_eq!((figures.commits, figures.bytes > 0, figures.duration.is_zero()), (2, true, false));
 }

@@ -289,11 +289,11 @@ fn the_owner_is_known_by_more_than_its_process_id() {
     let state = tempfile::tempdir().unwrap();
     assert_eq!(lock::holder(state.path()), None);
     let journal = open(state.path());
-    let (pid, started) = (std::process::id(), lock::began(std::process::id()));
-    let holder = lock::Holder { pid, started_at: NOW, started };
+    let (pid, started) = (std::process::id(), lock::process_start_time(std::process::id()));
+    let holder = lock::LockHolder { pid, started_at: NOW, started };
     assert_eq!(lock::holder(state.path()), Some(holder.clone()));
     drop(journal);
-    let stranger = lock::Holder { started: started.map(|started| started + 1), ..holder };
+    let stranger = lock::LockHolder { started: started.map(|started| started + 1), ..holder };
     for name in ["gateway.lock", "gateway.holder.json"] {
         fs::write(state.path().join(name), serde_json::to_vec(&stranger).unwrap()).unwrap();
     }

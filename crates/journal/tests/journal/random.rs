@@ -15,7 +15,7 @@ type Name = &'static str;
 
 /// A record in which keys are not resolved to sessions yet.
 #[derive(Debug, Clone)]
-enum Word {
+enum RandomRecord {
     Accept(Name, Name),
     Heard(Name, Name),
     Start(Name),
@@ -44,7 +44,7 @@ enum Between {
 
 const PLACES: [Name; 3] = ["main", "agent:ops:main", "global"];
 
-fn word() -> impl Strategy<Value = Word> {
+fn word() -> impl Strategy<Value = RandomRecord> {
     let run = || prop::sample::select(&["r1", "r2", "r3"]);
     let at = || prop::sample::select(&PLACES);
     let call = || prop::sample::select(&["c1", "c2"]);
@@ -60,21 +60,21 @@ fn word() -> impl Strategy<Value = Word> {
         sent(),
     ];
     prop_oneof![
-        3 => (run(), prop::sample::select(&["x", "y"])).prop_map(|(run, print)| Word::Accept(run, print)),
-        1 => (run(), prop::sample::select(&["e1", "e2"])).prop_map(|(run, event)| Word::Heard(run, event)),
-        2 => run().prop_map(Word::Start),
-        2 => (run(), prop::option::of(run())).prop_map(|(run, guest)| Word::Input(run, guest)),
-        1 => (run(), call()).prop_map(|(run, call)| Word::Intent(run, call)),
-        1 => (run(), call()).prop_map(|(run, call)| Word::Done(run, call)),
-        1 => run().prop_map(Word::Abort),
-        1 => run().prop_map(Word::Hold),
-        1 => run().prop_map(Word::Release),
-        1 => run().prop_map(Word::End),
-        3 => (prop::option::of(run()), at()).prop_map(|(run, at)| Word::Said(run, at)),
-        3 => (at(), any::<bool>(), believes()).prop_map(|(at, fresh, believes)| Word::Patch { at, fresh, believes }),
-        1 => (at(), believes()).prop_map(|(at, believes)| Word::Delete { at, believes }),
-        2 => said.prop_map(|(id, run, is_idempotent)| Word::Queue { id, run, is_idempotent }),
-        4 => (id(), prop::sample::select(states)).prop_map(|(id, state)| Word::Deliver(id, state)),
+        3 => (run(), prop::sample::select(&["x", "y"])).prop_map(|(run, print)| RandomRecord::Accept(run, print)),
+        1 => (run(), prop::sample::select(&["e1", "e2"])).prop_map(|(run, event)| RandomRecord::Heard(run, event)),
+        2 => run().prop_map(RandomRecord::Start),
+        2 => (run(), prop::option::of(run())).prop_map(|(run, guest)| RandomRecord::Input(run, guest)),
+        1 => (run(), call()).prop_map(|(run, call)| RandomRecord::Intent(run, call)),
+        1 => (run(), call()).prop_map(|(run, call)| RandomRecord::Done(run, call)),
+        1 => run().prop_map(RandomRecord::Abort),
+        1 => run().prop_map(RandomRecord::Hold),
+        1 => run().prop_map(RandomRecord::Release),
+        1 => run().prop_map(RandomRecord::End),
+        3 => (prop::option::of(run()), at()).prop_map(|(run, at)| RandomRecord::Said(run, at)),
+        3 => (at(), any::<bool>(), believes()).prop_map(|(at, fresh, believes)| RandomRecord::Patch { at, fresh, believes }),
+        1 => (at(), believes()).prop_map(|(at, believes)| RandomRecord::Delete { at, believes }),
+        2 => said.prop_map(|(id, run, is_idempotent)| RandomRecord::Queue { id, run, is_idempotent }),
+        4 => (id(), prop::sample::select(states)).prop_map(|(id, state)| RandomRecord::Deliver(id, state)),
     ]
 }
 
@@ -97,40 +97,42 @@ struct Speaker {
 }
 
 impl Speaker {
-    fn say(&mut self, word: &Word) -> Rec {
+    fn say(&mut self, word: &RandomRecord) -> Rec {
         self.count += 1;
         let new = format!("n{}", self.count);
         let place = |at: Name| self.last.get(at).unwrap_or(&new).clone();
         match *word {
-            Word::Accept(run, print) => accept(run, print),
-            Word::Heard(run, event) => heard(run, event),
-            Word::Start(run) => start(run, "main", &place("main")),
-            Word::Input(run, guest) => {
+            RandomRecord::Accept(run, print) => accept(run, print),
+            RandomRecord::Heard(run, event) => heard(run, event),
+            RandomRecord::Start(run) => start(run, "main", &place("main")),
+            RandomRecord::Input(run, guest) => {
                 input(run, ("main", &place("main")), guest.as_slice(), &[&new, &format!("{new}-2")])
             }
-            Word::Intent(run, call) => intent(run, call, ToolClass::Effect),
-            Word::Done(run, call) => done(run, call, &new),
-            Word::Abort(run) => abort(run, AbortReason::User),
-            Word::Hold(name) => Rec::Hold { run: run(name), at: NOW + 1 },
-            Word::Release(name) => Rec::Release { run: run(name), at: NOW + 2 },
-            Word::End(run) => terminal(run, Outcome::Done),
-            Word::Said(None, at) => said((at, &place(at)), &new),
-            Word::Said(Some(run), at) => said_by(run, (at, &place(at)), &new),
-            Word::Patch { at, believes: false, .. } => patch(at, Some("nobody"), record(&new)),
-            Word::Patch { at, fresh, believes: true } => {
+            RandomRecord::Intent(run, call) => intent(run, call, ToolClass::Effect),
+            RandomRecord::Done(run, call) => done(run, call, &new),
+            RandomRecord::Abort(run) => abort(run, AbortReason::User),
+            RandomRecord::Hold(name) => Rec::Hold { run: run(name), at: NOW + 1 },
+            RandomRecord::Release(name) => Rec::Release { run: run(name), at: NOW + 2 },
+            RandomRecord::End(run) => terminal(run, Outcome::Done),
+            RandomRecord::Said(None, at) => said((at, &place(at)), &new),
+            RandomRecord::Said(Some(run), at) => said_by(run, (at, &place(at)), &new),
+            RandomRecord::Patch { at, believes: false, .. } => patch(at, Some("nobody"), record(&new)),
+            RandomRecord::Patch { at, fresh, believes: true } => {
                 let current = self.current.get(at).cloned();
                 let next = current.clone().filter(|_| !fresh).unwrap_or(new);
                 self.current.insert(at, next.clone());
                 self.last.insert(at, next.clone());
                 patch(at, current.as_deref(), record(&next))
             }
-            Word::Delete { at, believes: true } => match self.current.remove(at) {
+            RandomRecord::Delete { at, believes: true } => match self.current.remove(at) {
                 Some(current) => delete(at, &current),
                 None => delete(at, "nobody"),
             },
-            Word::Delete { at, believes: false } => delete(at, "nobody"),
-            Word::Queue { id, run, is_idempotent } => queue(&Delivery { is_idempotent, ..delivery(id, "ann", run) }),
-            Word::Deliver(id, ref state) => deliver(id, state.clone()),
+            RandomRecord::Delete { at, believes: false } => delete(at, "nobody"),
+            RandomRecord::Queue { id, run, is_idempotent } => {
+                queue(&Delivery { is_idempotent, ..delivery(id, "ann", run) })
+            }
+            RandomRecord::Deliver(id, ref state) => deliver(id, state.clone()),
         }
     }
 }
@@ -151,7 +153,7 @@ async fn same(journal: &Journal, memory: &MemoryStore) {
     }
 }
 
-async fn compare(story: Vec<(Vec<Word>, Between)>) {
+async fn compare(story: Vec<(Vec<RandomRecord>, Between)>) {
     let mut state: TempDir = tempfile::tempdir().unwrap();
     let mut journal = open(state.path());
     let memory = MemoryStore::default();

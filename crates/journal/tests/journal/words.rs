@@ -14,8 +14,8 @@ use homard_proto::{
     transcript::{Entry, Header, Kind},
 };
 use homard_store::{
-    AbortReason, Accept, Delivery, DeliveryState, Ended, Error, Input, Options, Origin, Outcome, Rec, Start, Steps,
-    Store, Target, ToolClass, Verdict, spend::Period,
+    AbortReason, Accept, Delivery, DeliveryState, DeliveryTarget, EndRecord, Error, Input, Options, Origin, Outcome,
+    Rec, RunTimeline, Start, Store, ToolClass, Verdict, usage::UsageQuery,
 };
 use serde_json::json;
 
@@ -119,7 +119,7 @@ pub(crate) fn delete(at: &str, expect: &str) -> Rec {
 
 /// A delivery, queued by a run or by none.
 pub(crate) fn delivery(id: &str, to: &str, name: Option<&str>) -> Delivery {
-    let target = Target { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_owned() };
+    let target = DeliveryTarget { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_owned() };
     let (id, key, payload) = (id.to_owned(), format!("key-{id}"), json!({"text": "hello"}));
     Delivery { id, run: name.map(run), target, part: 0, key, is_idempotent: false, payload, at: NOW }
 }
@@ -139,12 +139,12 @@ pub(crate) fn sent() -> DeliveryState {
 /// The end of a run with this many input tokens.
 pub(crate) fn took(name: &str, tokens: u64) -> Rec {
     let usage = Usage { input: tokens, ..Usage::default() };
-    Rec::Terminal { run: run(name), ended: Box::new(Ended { usage, ..ended(Outcome::Done) }) }
+    Rec::Terminal { run: run(name), ended: Box::new(EndRecord { usage, ..ended(Outcome::Done) }) }
 }
 
 /// Returns the number of runs and their input tokens.
-pub(crate) async fn sum(store: &dyn Store, period: &Period) -> (u64, u64) {
-    let spent = store.spent(period).await.unwrap();
+pub(crate) async fn sum(store: &dyn Store, period: &UsageQuery) -> (u64, u64) {
+    let spent = store.usage(period).await.unwrap();
     (spent.iter().map(|one| one.runs).sum(), spent.iter().map(|one| one.usage.input).sum())
 }
 
@@ -172,15 +172,15 @@ pub(crate) fn abort(name: &str, reason: AbortReason) -> Rec {
     Rec::Abort { run: run(name), reason }
 }
 
-pub(crate) fn ended(outcome: Outcome) -> Ended {
-    Ended {
+pub(crate) fn ended(outcome: Outcome) -> EndRecord {
+    EndRecord {
         outcome,
         replies: Vec::new(),
         model: ("fake".to_owned(), "fake-1".to_owned()),
         usage: Usage::default(),
         words: None,
         payloads: None,
-        steps: Steps::default(),
+        steps: RunTimeline::default(),
         ended_at: NOW,
     }
 }

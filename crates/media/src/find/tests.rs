@@ -81,7 +81,7 @@ fn each_picture_is_given_once_and_twenty_at_most() {
     assert_eq!(find("/a.png ./b.png /a.png file:///a.png [Image: source: /a.png]"), ["/a.png", "./b.png"]);
     let many: Vec<_> = (0..30).map(|number| format!("./{number}.png")).collect();
     assert_eq!(find(&many.join("\n")), many[..20]);
-    assert_eq!(find(&format!("/{}.png ./b.png", "a".repeat(LONGEST))), ["./b.png"]);
+    assert_eq!(find(&format!("/{}.png ./b.png", "a".repeat(MAX_PATH_BYTES))), ["./b.png"]);
 }
 
 #[test]
@@ -102,7 +102,7 @@ proptest! {
         let found = find(&text);
         prop_assert!(found.len() <= 20);
         for (at, path) in found.iter().enumerate() {
-            prop_assert!(is_picture(path) && !found[..at].contains(path), "{path}");
+            prop_assert!(has_image_extension(path) && !found[..at].contains(path), "{path}");
         }
     }
 

@@ -39,14 +39,14 @@ fn noise(width: u32, height: u32) -> RgbaImage {
 }
 
 /// Returns the properties of an image; its bytes must decode to the declared sides.
-fn facts(picture: &Picture) -> (&'static str, u32, u32) {
+fn facts(picture: &FittedImage) -> (&'static str, u32, u32) {
     let image = image::load_from_memory(&picture.data).unwrap();
     assert_eq!((image.width(), image.height()), (picture.width, picture.height));
     (picture.mime, picture.width, picture.height)
 }
 
-fn side(side: u32) -> Limits {
-    Limits { side, ..Limits::default() }
+fn side(side: u32) -> ImageLimits {
+    ImageLimits { side, ..ImageLimits::default() }
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn what_fits_is_passed_on_as_it_is() {
     let mimes = ["image/png", "image/jpeg", "image/gif", "image/webp"];
     for (format, mime) in FORMATS.into_iter().zip(mimes) {
         let data = file(gradient(40, 20), format);
-        let given = Picture { mime, data: data.clone(), width: 40, height: 20, was_scaled: false };
-        let exactly = Limits { side: 40, bytes: data.len() };
+        let given = FittedImage { mime, data: data.clone(), width: 40, height: 20, was_scaled: false };
+        let exactly = ImageLimits { side: 40, bytes: data.len() };
         assert_eq!(fit(data.clone(), &exactly).unwrap(), given);
-        for tighter in [Limits { side: 39, ..exactly }, Limits { bytes: data.len() - 1, ..exactly }] {
+        for tighter in [ImageLimits { side: 39, ..exactly }, ImageLimits { bytes: data.len() - 1, ..exactly }] {
             let picture = fit(data.clone(), &tighter);
             assert!(!picture.is_ok_and(|picture| picture.data == data), "{mime} {tighter:?}");
         }
@@ -67,14 +67,14 @@ fn what_fits_is_passed_on_as_it_is() {
 #[test]
 fn other_files_are_refused_with_their_name() {
     for (bytes, says) in [
-        (&b"BM\x36\0\0\0\0\0\0\0"[..], "BMP pictures cannot be shown to a model; convert it to PNG or JPEG"),
-        (b"II*\0\x08\0\0\0", "TIFF pictures cannot be shown to a model; convert it to PNG or JPEG"),
-        (b"\0\0\0\x18ftypheic", "HEIC pictures cannot be shown to a model; convert it to PNG or JPEG"),
-        (b"%PDF-1.7", "it is not a PNG, JPEG, GIF or WebP picture"),
-        (b"", "it is not a PNG, JPEG, GIF or WebP picture"),
-        (b"\x89PNG\r\n\x1a\n", "it is damaged; save it again"),
+        (&b"BM\x36\0\0\0\0\0\0\0"[..], "BMP pictures cannot be sent to a model; convert the file to PNG or JPEG"),
+        (b"II*\0\x08\0\0\0", "TIFF pictures cannot be sent to a model; convert the file to PNG or JPEG"),
+        (b"\0\0\0\x18ftypheic", "HEIC pictures cannot be sent to a model; convert the file to PNG or JPEG"),
+        (b"%PDF-1.7", "not a PNG, JPEG, GIF or WebP picture"),
+        (b"", "not a PNG, JPEG, GIF or WebP picture"),
+        (b"\x89PNG\r\n\x1a\n", "the picture is damaged; save it again"),
     ] {
-        assert_eq!(fit(bytes.to_vec(), &Limits::default()).unwrap_err().to_string(), says);
+        assert_eq!(fit(bytes.to_vec(), &ImageLimits::default()).unwrap_err().to_string(), says);
     }
 }
 
@@ -99,7 +99,7 @@ fn transparency_is_kept_while_it_fits_and_becomes_white_when_it_does_not() {
     speckled.pixels_mut().for_each(|pixel| pixel.0[3] = 0);
     speckled.put_pixel(79, 79, RED);
     let png = file(speckled, ImageFormat::Png);
-    let heavy = fit(png, &Limits { side: 80, bytes: 2000 }).unwrap();
+    let heavy = fit(png, &ImageLimits { side: 80, bytes: 2000 }).unwrap();
     assert_eq!(facts(&heavy), ("image/jpeg", 80, 80));
     let corner = image::load_from_memory(&heavy.data).unwrap().into_rgb8().get_pixel(2, 2).0;
     assert!(corner.iter().all(|colour| *colour > 240), "{corner:?}");
@@ -114,17 +114,17 @@ fn an_alpha_channel_that_hides_nothing_does_not_ask_for_png() {
 #[test]
 fn too_many_bytes_lower_the_quality_and_then_the_size() {
     let png = file(DynamicImage::from(noise(96, 48)).into_rgb8(), ImageFormat::Png);
-    let coarse = fit(png.clone(), &Limits { side: 96, bytes: 5000 }).unwrap();
+    let coarse = fit(png.clone(), &ImageLimits { side: 96, bytes: 5000 }).unwrap();
     assert_eq!(facts(&coarse), ("image/jpeg", 96, 48));
     assert!(coarse.data.len() <= 5000);
-    let smaller = fit(png, &Limits { side: 96, bytes: 2000 }).unwrap();
+    let smaller = fit(png, &ImageLimits { side: 96, bytes: 2000 }).unwrap();
     assert!(smaller.data.len() <= 2000 && facts(&smaller).1 < 96 && smaller.width == smaller.height * 2, "{smaller:?}");
 }
 
 #[test]
 fn limits_that_nothing_fits_are_an_error() {
-    for limits in [Limits { side: 40, bytes: 20 }, Limits { side: 0, bytes: 5000 }] {
-        let says = format!("it cannot be made to fit {} pixels and {} bytes", limits.side, limits.bytes);
+    for limits in [ImageLimits { side: 40, bytes: 20 }, ImageLimits { side: 0, bytes: 5000 }] {
+        let says = format!("the picture cannot be scaled down to {} pixels and {} bytes", limits.side, limits.bytes);
         assert_eq!(fit(file(gradient(4, 4), ImageFormat::Png), &limits).unwrap_err().to_string(), says);
     }
 }
@@ -244,14 +244,14 @@ fn a_small_file_that_would_unfold_into_a_huge_picture_is_refused() {
         webp_bomb(16_383),
         hidden_webp_bomb(),
     ] {
-        let refused = fit(bomb, &Limits::default());
+        let refused = fit(bomb, &ImageLimits::default());
         assert!(matches!(refused, Err(FitError::Huge)), "{refused:?}");
     }
 }
 
 #[test]
 fn a_picture_without_pixels_is_refused() {
-    for limits in [Limits::default(), Limits { side: 2000, bytes: 1 }] {
+    for limits in [ImageLimits::default(), ImageLimits { side: 2000, bytes: 1 }] {
         assert!(matches!(fit(gif_bomb(0), &limits), Err(FitError::Damaged(_))));
     }
 }
@@ -262,11 +262,13 @@ fn a_file_that_is_cut_off_is_refused_or_passed_on_but_never_panics() {
         let whole = file(gradient(24, 12), format);
         for length in 0..whole.len() {
             let cut = whole[..length].to_vec();
-            if let Ok(picture) = fit(cut.clone(), &Limits::default()) {
+            if let Ok(picture) = fit(cut.clone(), &ImageLimits::default()) {
                 assert_eq!((picture.data, picture.was_scaled), (cut, false));
             }
         }
-        assert!(fit(whole[..whole.len() / 2].to_vec(), &Limits::default()).is_err() || format == ImageFormat::Jpeg);
+        assert!(
+            fit(whole[..whole.len() / 2].to_vec(), &ImageLimits::default()).is_err() || format == ImageFormat::Jpeg
+        );
     }
 }
 
@@ -277,7 +279,7 @@ proptest! {
     fn what_is_scaled_fits_and_keeps_its_ratio(
         width in 1_u32..160, height in 1_u32..160, side in 1_u32..100, bytes in 900_usize..4000,
     ) {
-        let limits = Limits { side, bytes };
+        let limits = ImageLimits { side, bytes };
         let picture = fit(file(gradient(width, height), ImageFormat::Png), &limits).unwrap();
         let (_, scaled_width, scaled_height) = facts(&picture);
         prop_assert!(scaled_width.max(scaled_height) <= side && picture.data.len() <= bytes);
@@ -308,7 +310,7 @@ proptest! {
         rest in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let bytes = [start, &rest].concat();
-        if let Ok(picture) = fit(bytes.clone(), &Limits::default()) {
+        if let Ok(picture) = fit(bytes.clone(), &ImageLimits::default()) {
             prop_assert_eq!(picture.data, bytes);
         }
     }

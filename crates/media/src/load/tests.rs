@@ -36,12 +36,12 @@ impl Disk {
         self.at(path).to_str().unwrap().to_owned()
     }
 
-    fn place(&self, beneath_only: bool) -> Where {
-        Where { root: self.at("root"), home: Some(self.at("home")), beneath_only }
+    fn place(&self, beneath_only: bool) -> ImageRoot {
+        ImageRoot { root: self.at("root"), home: Some(self.at("home")), beneath_only }
     }
 
-    fn picture(&self) -> Picture {
-        Picture { mime: "image/png", data: self.png.clone(), width: 3, height: 2, was_scaled: false }
+    fn picture(&self) -> FittedImage {
+        FittedImage { mime: "image/png", data: self.png.clone(), width: 3, height: 2, was_scaled: false }
     }
 
     /// Returns the error message, without the name of the temporary folder.
@@ -101,9 +101,9 @@ fn what_is_not_a_regular_file_is_refused_without_waiting() {
 fn a_file_of_six_mebibytes_is_read_and_a_larger_one_is_not() {
     let disk = Disk::new();
     let file = File::create(disk.at("root/big.png")).unwrap();
-    file.set_len(LARGEST).unwrap();
+    file.set_len(MAX_FILE_BYTES).unwrap();
     assert_eq!(disk.failure("big.png", true), "cannot show picture big.png");
-    file.set_len(LARGEST + 1).unwrap();
+    file.set_len(MAX_FILE_BYTES + 1).unwrap();
     assert_eq!(disk.failure("big.png", true), "picture big.png is larger than 6 MiB; make it smaller");
 }
 
@@ -123,9 +123,9 @@ fn failures_name_the_picture_and_the_way_out() {
     ] {
         assert_eq!(disk.failure(reference, true), says);
     }
-    let place = Where { home: None, ..disk.place(false) };
+    let place = ImageRoot { home: None, ..disk.place(false) };
     assert_eq!(
         load("~/a b.png", &place).unwrap_err().to_string(),
-        "picture ~/a b.png is in a home folder, and none is known here; write the whole path"
+        "picture ~/a b.png is in a home folder, and the home folder is unknown; use an absolute path"
     );
 }

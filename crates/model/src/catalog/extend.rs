@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Entry, model_name, provider, provider_name};
-use crate::{Prices, Spec, thinking};
+use super::{CatalogEntry, model_name, provider, provider_name};
+use crate::{ModelSpec, Prices, thinking};
 
 /// Default maximum of output tokens for a model listed in the config.
 const MAX_OUTPUT: u64 = 8_192;
 
 /// Treatment of known models that a config does not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum CatalogMode {
     /// They are kept.
     #[default]
     Merge,
@@ -20,7 +20,7 @@ pub enum Mode {
 
 /// A configured provider (`models.providers.<id>`).
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Configured {
+pub struct CatalogProvider {
     /// Provider name.
     pub id: String,
     /// Endpoint; defaults to the catalogue's.
@@ -30,12 +30,12 @@ pub struct Configured {
     /// Idle timeout of its models' streams.
     pub timeout: Option<Duration>,
     /// Listed models.
-    pub models: Vec<Offer>,
+    pub models: Vec<CatalogModel>,
 }
 
 /// A configured model. Absent values come from the catalogue.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Offer {
+pub struct CatalogModel {
     /// Model name.
     pub id: String,
     /// Wire API; overrides the provider's.
@@ -45,9 +45,9 @@ pub struct Offer {
     /// Maximum output tokens.
     pub max_output: Option<u64>,
     /// True if it supports reasoning.
-    pub reasons: Option<bool>,
+    pub reasoning: Option<bool>,
     /// True if it accepts images.
-    pub sees: Option<bool>,
+    pub accepts_images: Option<bool>,
     /// Prices.
     pub prices: Option<Prices>,
     /// Idle timeout of its stream; overrides the provider's.
@@ -56,34 +56,40 @@ pub struct Offer {
 
 /// Returns all models: for each configured provider the listed ones first, in their order, then its known ones; then
 /// the known ones of all other providers. Config values override the catalogue.
-pub fn extend(known: Vec<Entry>, configured: &[Configured], mode: Mode) -> Vec<Entry> {
-    let mut all: Vec<Entry> = Vec::new();
+pub fn extend(known: Vec<CatalogEntry>, configured: &[CatalogProvider], mode: CatalogMode) -> Vec<CatalogEntry> {
+    let mut all: Vec<CatalogEntry> = Vec::new();
     let mut rest = known;
     for own in configured {
         let name = provider_name(&own.id);
         let (mut theirs, others) = rest.into_iter().partition::<Vec<_>, _>(|entry| entry.spec.provider == name);
         rest = others;
-        theirs.iter_mut().for_each(|entry| own.place(entry));
+        theirs.iter_mut().for_each(|entry| own.override_entry(entry));
         for offer in &own.models {
             let model = model_name(&name, &offer.id);
             let known = theirs.iter().find(|entry| entry.spec.model == model).cloned();
             all.push(offer.apply(known.unwrap_or_else(|| own.assume(theirs.first(), model))));
         }
-        let is_listed = |entry: &Entry| own.models.iter().any(|offer| model_name(&name, &offer.id) == entry.spec.model);
-        all.extend(theirs.into_iter().filter(|entry| mode == Mode::Merge && !is_listed(entry)));
+        let is_listed =
+            |entry: &CatalogEntry| own.models.iter().any(|offer| model_name(&name, &offer.id) == entry.spec.model);
+        all.extend(theirs.into_iter().filter(|entry| mode == CatalogMode::Merge && !is_listed(entry)));
     }
-    all.extend(rest.into_iter().filter(|_| mode == Mode::Merge));
+    all.extend(rest.into_iter().filter(|_| mode == CatalogMode::Merge));
     all
 }
 
-/// Finds a model by provider and name, as [`extend`] would return it. [`Spec::api`] is empty if its API is unknown.
+/// Finds a model by provider and name, as [`extend`] would return it. [`ModelSpec::api`] is empty if its API is unknown.
 ///
 /// An unlisted model is assumed to be like the others of its provider, with the default context window. Returns `None`
 /// if the provider is neither configured nor known.
-pub fn resolve(configured: &[Configured], mode: Mode, provider_id: &str, model: &str) -> Option<Entry> {
+pub fn resolve(
+    configured: &[CatalogProvider],
+    mode: CatalogMode,
+    provider_id: &str,
+    model: &str,
+) -> Option<CatalogEntry> {
     let name = provider_name(provider_id);
     let own = configured.iter().find(|own| provider_name(&own.id) == name);
-    if own.is_none() && mode == Mode::Replace {
+    if own.is_none() && mode == CatalogMode::Replace {
         return None;
     }
     let model = model_name(&name, model);
@@ -93,12 +99,12 @@ pub fn resolve(configured: &[Configured], mode: Mode, provider_id: &str, model: 
     }
     let mut like = provider(&name).next();
     let Some(own) = own else { return like.map(|like| assume(&like, model)) };
-    like.iter_mut().for_each(|like| own.place(like));
+    like.iter_mut().for_each(|like| own.override_entry(like));
     Some(own.assume(like.as_ref(), model))
 }
 
 /// Returns the configured idle timeout of a model: its own or its provider's.
-pub fn timeout(configured: &[Configured], provider: &str, model: &str) -> Option<Duration> {
+pub fn idle_timeout(configured: &[CatalogProvider], provider: &str, model: &str) -> Option<Duration> {
     let name = provider_name(provider);
     let own = configured.iter().find(|own| provider_name(&own.id) == name)?;
     let model = model_name(&name, model);
@@ -107,14 +113,17 @@ pub fn timeout(configured: &[Configured], provider: &str, model: &str) -> Option
 }
 
 /// Builds the entry of an unlisted model, with the API and endpoint of another model of its provider.
-fn assume(like: &Entry, model: &str) -> Entry {
-    let Spec { provider, api, .. } = like.spec.clone();
-    Entry { spec: Spec { provider, api, model: model.to_owned(), ..Spec::default() }, base_url: like.base_url.clone() }
+fn assume(like: &CatalogEntry, model: &str) -> CatalogEntry {
+    let ModelSpec { provider, api, .. } = like.spec.clone();
+    CatalogEntry {
+        spec: ModelSpec { provider, api, model: model.to_owned(), ..ModelSpec::default() },
+        base_url: like.base_url.clone(),
+    }
 }
 
-impl Configured {
+impl CatalogProvider {
     /// Applies the config's provider name, endpoint and API to a known model.
-    fn place(&self, entry: &mut Entry) {
+    fn override_entry(&self, entry: &mut CatalogEntry) {
         entry.spec.provider.clone_from(&self.id);
         if let Some(base_url) = &self.base_url {
             entry.base_url.clone_from(base_url);
@@ -124,30 +133,33 @@ impl Configured {
         }
     }
 
-    fn assume(&self, like: Option<&Entry>, model: &str) -> Entry {
+    fn assume(&self, like: Option<&CatalogEntry>, model: &str) -> CatalogEntry {
         like.map(|like| assume(like, model)).unwrap_or_else(|| {
             let (provider, api) = (self.id.clone(), self.api.clone().unwrap_or_default());
             let base_url = self.base_url.clone().unwrap_or_default();
-            Entry { spec: Spec { provider, api, model: model.to_owned(), ..Spec::default() }, base_url }
+            CatalogEntry {
+                spec: ModelSpec { provider, api, model: model.to_owned(), ..ModelSpec::default() },
+                base_url,
+            }
         })
     }
 }
 
-impl Offer {
+impl CatalogModel {
     /// Overrides an entry with the configured values.
-    fn apply(&self, mut entry: Entry) -> Entry {
+    fn apply(&self, mut entry: CatalogEntry) -> CatalogEntry {
         let spec = &mut entry.spec;
         spec.api = self.api.clone().unwrap_or_else(|| std::mem::take(&mut spec.api));
         // Some configs write zero for "unknown".
         spec.context_window = self.context_window.filter(|window| *window > 0).unwrap_or(spec.context_window);
         let usual = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
         spec.max_output = self.max_output.unwrap_or_else(|| usual.min(spec.context_window));
-        match self.reasons {
-            Some(true) if spec.thinking.is_empty() => spec.thinking = thinking::USUAL.to_vec(),
+        match self.reasoning {
+            Some(true) if spec.thinking.is_empty() => spec.thinking = thinking::DEFAULT_LEVELS.to_vec(),
             Some(false) => spec.thinking.clear(),
             Some(true) | None => {}
         }
-        spec.sees = self.sees.unwrap_or(spec.sees);
+        spec.accepts_images = self.accepts_images.unwrap_or(spec.accepts_images);
         spec.prices = self.prices.unwrap_or(spec.prices);
         entry
     }
@@ -160,37 +172,37 @@ mod tests {
     #[test]
     fn the_timeout_of_a_model_wins_over_that_of_its_provider() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        let slow = Offer { timeout: seconds(600), ..offer("slow") };
-        let config = [Configured { timeout: seconds(20), ..configured("mine", vec![slow, offer("m")]) }];
-        assert_eq!(timeout(&config, "mine", "slow"), seconds(600));
-        assert_eq!(timeout(&config, "Mine", "m"), seconds(20));
-        assert_eq!(timeout(&config, "mine", "not listed"), seconds(20));
-        assert_eq!(timeout(&config, "other", "m"), None);
+        let slow = CatalogModel { timeout: seconds(600), ..offer("slow") };
+        let config = [CatalogProvider { timeout: seconds(20), ..configured("mine", vec![slow, offer("m")]) }];
+        assert_eq!(idle_timeout(&config, "mine", "slow"), seconds(600));
+        assert_eq!(idle_timeout(&config, "Mine", "m"), seconds(20));
+        assert_eq!(idle_timeout(&config, "mine", "not listed"), seconds(20));
+        assert_eq!(idle_timeout(&config, "other", "m"), None);
     }
-    use crate::{Level, spec::DEFAULT_CONTEXT_WINDOW};
+    use crate::{ReasoningLevel, spec::DEFAULT_CONTEXT_WINDOW};
 
-    fn known(provider: &str, model: &str) -> Entry {
-        let spec = Spec {
+    fn known(provider: &str, model: &str) -> CatalogEntry {
+        let spec = ModelSpec {
             provider: provider.to_owned(),
             model: model.to_owned(),
             api: "anthropic-messages".to_owned(),
             context_window: 1_000,
             max_output: 100,
-            thinking: vec![Level::High],
-            ..Spec::default()
+            thinking: vec![ReasoningLevel::High],
+            ..ModelSpec::default()
         };
-        Entry { spec, base_url: "https://known".to_owned() }
+        CatalogEntry { spec, base_url: "https://known".to_owned() }
     }
 
-    fn configured(id: &str, models: Vec<Offer>) -> Configured {
-        Configured { id: id.to_owned(), models, ..Configured::default() }
+    fn configured(id: &str, models: Vec<CatalogModel>) -> CatalogProvider {
+        CatalogProvider { id: id.to_owned(), models, ..CatalogProvider::default() }
     }
 
-    fn offer(id: &str) -> Offer {
-        Offer { id: id.to_owned(), ..Offer::default() }
+    fn offer(id: &str) -> CatalogModel {
+        CatalogModel { id: id.to_owned(), ..CatalogModel::default() }
     }
 
-    fn names(entries: &[Entry]) -> Vec<String> {
+    fn names(entries: &[CatalogEntry]) -> Vec<String> {
         entries.iter().map(|entry| format!("{}/{}", entry.spec.provider, entry.spec.model)).collect()
     }
 
@@ -198,36 +210,36 @@ mod tests {
     fn listed_models_come_first_and_unlisted_ones_stay_only_in_a_merge() {
         let all = || vec![known("a", "1"), known("b", "1"), known("b", "2")];
         let config = [configured("b", vec![offer("new"), offer("2")]), configured("c", vec![offer("x")])];
-        assert_eq!(names(&extend(all(), &config, Mode::Merge)), ["b/new", "b/2", "b/1", "c/x", "a/1"]);
-        assert_eq!(names(&extend(all(), &config, Mode::Replace)), ["b/new", "b/2", "c/x"]);
-        assert_eq!(extend(all(), &[], Mode::Merge), all());
+        assert_eq!(names(&extend(all(), &config, CatalogMode::Merge)), ["b/new", "b/2", "b/1", "c/x", "a/1"]);
+        assert_eq!(names(&extend(all(), &config, CatalogMode::Replace)), ["b/new", "b/2", "c/x"]);
+        assert_eq!(extend(all(), &[], CatalogMode::Merge), all());
     }
 
     #[test]
     fn what_the_config_says_wins_and_the_rest_is_as_known() {
         let prices = Prices { input: 1.0, ..Prices::default() };
-        let said = Offer {
+        let said = CatalogModel {
             api: Some("openai-completions".to_owned()),
             context_window: Some(50),
-            reasons: Some(false),
-            sees: Some(false),
+            reasoning: Some(false),
+            accepts_images: Some(false),
             prices: Some(prices),
             ..offer("1")
         };
         let mut expected = known("a", "1");
         expected.spec.api = "openai-completions".to_owned();
         (expected.spec.context_window, expected.spec.max_output) = (50, 50);
-        (expected.spec.thinking, expected.spec.sees, expected.spec.prices) = (Vec::new(), false, prices);
-        assert_eq!(extend(vec![known("a", "1")], &[configured("a", vec![said])], Mode::Merge), [expected]);
+        (expected.spec.thinking, expected.spec.accepts_images, expected.spec.prices) = (Vec::new(), false, prices);
+        assert_eq!(extend(vec![known("a", "1")], &[configured("a", vec![said])], CatalogMode::Merge), [expected]);
         let silent = [configured("a", vec![offer("1")])];
-        assert_eq!(extend(vec![known("a", "1")], &silent, Mode::Replace), [known("a", "1")]);
+        assert_eq!(extend(vec![known("a", "1")], &silent, CatalogMode::Replace), [known("a", "1")]);
     }
 
     #[test]
     fn a_configured_place_is_for_all_models_of_the_provider() {
         let place = (Some("http://proxy/v1".to_owned()), Some("openai-completions".to_owned()));
-        let config = Configured { base_url: place.0, api: place.1, ..configured("A", vec![offer("new")]) };
-        let all = extend(vec![known("a", "1"), known("b", "1")], &[config], Mode::Merge);
+        let config = CatalogProvider { base_url: place.0, api: place.1, ..configured("A", vec![offer("new")]) };
+        let all = extend(vec![known("a", "1"), known("b", "1")], &[config], CatalogMode::Merge);
         let places: Vec<_> = all.iter().map(|entry| (entry.spec.api.as_str(), entry.base_url.as_str())).collect();
         let moved = ("openai-completions", "http://proxy/v1");
         assert_eq!(places, [moved, moved, ("anthropic-messages", "https://known")]);
@@ -236,50 +248,56 @@ mod tests {
 
     #[test]
     fn a_model_that_only_the_config_knows_gets_what_is_usual() {
-        let config = [configured("mine", vec![Offer { reasons: Some(true), ..offer("m") }])];
-        let spec = Spec {
+        let config = [configured("mine", vec![CatalogModel { reasoning: Some(true), ..offer("m") }])];
+        let spec = ModelSpec {
             provider: "mine".to_owned(),
             model: "m".to_owned(),
             context_window: DEFAULT_CONTEXT_WINDOW,
             max_output: 8_192,
-            thinking: thinking::USUAL.to_vec(),
-            ..Spec::default()
+            thinking: thinking::DEFAULT_LEVELS.to_vec(),
+            ..ModelSpec::default()
         };
-        assert_eq!(extend(Vec::new(), &config, Mode::Merge), [Entry { spec, base_url: String::new() }]);
-        let unknown = [configured("mine", vec![Offer { context_window: Some(0), ..offer("m") }])];
-        let spec = &extend(Vec::new(), &unknown, Mode::Merge)[0].spec;
+        assert_eq!(extend(Vec::new(), &config, CatalogMode::Merge), [CatalogEntry { spec, base_url: String::new() }]);
+        let unknown = [configured("mine", vec![CatalogModel { context_window: Some(0), ..offer("m") }])];
+        let spec = &extend(Vec::new(), &unknown, CatalogMode::Merge)[0].spec;
         assert_eq!((spec.context_window, spec.max_output), (DEFAULT_CONTEXT_WINDOW, 8_192));
     }
 
     #[test]
     fn a_model_that_nobody_lists_is_assumed_at_a_provider_that_is_there() {
-        let resolved = |configured: &[Configured], mode, provider, model| {
+        let resolved = |configured: &[CatalogProvider], mode, provider, model| {
             let entry = resolve(configured, mode, provider, model)?;
             Some((format!("{} {}", entry.spec.api, entry.base_url), entry.spec.context_window, entry.spec.max_output))
         };
         let place = |place: &str, window, output| Some((place.to_owned(), window, output));
         let anthropic = "anthropic-messages https://api.anthropic.com";
-        assert_eq!(resolved(&[], Mode::Merge, "anthropic", "claude-next"), place(anthropic, 200_000, 0));
-        assert_eq!(resolved(&[], Mode::Merge, "anthropic", "claude-opus-4-5"), place(anthropic, 200_000, 64_000));
-        assert_eq!(resolved(&[], Mode::Replace, "anthropic", "claude-opus-4-5"), None);
-        assert_eq!(resolved(&[], Mode::Merge, "nobody", "m"), None);
+        assert_eq!(resolved(&[], CatalogMode::Merge, "anthropic", "claude-next"), place(anthropic, 200_000, 0));
+        assert_eq!(
+            resolved(&[], CatalogMode::Merge, "anthropic", "claude-opus-4-5"),
+            place(anthropic, 200_000, 64_000)
+        );
+        assert_eq!(resolved(&[], CatalogMode::Replace, "anthropic", "claude-opus-4-5"), None);
+        assert_eq!(resolved(&[], CatalogMode::Merge, "nobody", "m"), None);
 
         let proxy = Some("http://proxy".to_owned());
-        let config = [Configured { base_url: proxy, ..configured("anthropic", vec![offer("claude-opus-4-5")]) }];
+        let config = [CatalogProvider { base_url: proxy, ..configured("anthropic", vec![offer("claude-opus-4-5")]) }];
         let moved = "anthropic-messages http://proxy";
-        assert_eq!(resolved(&config, Mode::Merge, "anthropic", "claude-opus-4-5"), place(moved, 200_000, 64_000));
-        assert_eq!(resolved(&config, Mode::Replace, "anthropic", "claude-next"), place(moved, 200_000, 0));
+        assert_eq!(
+            resolved(&config, CatalogMode::Merge, "anthropic", "claude-opus-4-5"),
+            place(moved, 200_000, 64_000)
+        );
+        assert_eq!(resolved(&config, CatalogMode::Replace, "anthropic", "claude-next"), place(moved, 200_000, 0));
         let mine = [configured("mine", Vec::new())];
-        assert_eq!(resolved(&mine, Mode::Replace, "mine", "m"), place(" ", 200_000, 0));
+        assert_eq!(resolved(&mine, CatalogMode::Replace, "mine", "m"), place(" ", 200_000, 0));
     }
 
     #[test]
     fn other_names_lead_to_the_model_whoever_lists_it() {
-        let listed = Offer { context_window: Some(7), ..offer("gemini-3-flash") };
+        let listed = CatalogModel { context_window: Some(7), ..offer("gemini-3-flash") };
         let config = [configured("google", vec![listed])];
-        let entry = resolve(&config, Mode::Merge, "google", "gemini-3-flash-preview").unwrap();
+        let entry = resolve(&config, CatalogMode::Merge, "google", "gemini-3-flash-preview").unwrap();
         assert_eq!((entry.spec.model.as_str(), entry.spec.context_window), ("gemini-3-flash-preview", 7));
-        let unlisted = resolve(&[], Mode::Merge, "google", "gemini-3-pro").unwrap();
+        let unlisted = resolve(&[], CatalogMode::Merge, "google", "gemini-3-pro").unwrap();
         assert_eq!(unlisted.spec.model, "gemini-3-pro-preview");
     }
 }

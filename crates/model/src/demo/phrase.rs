@@ -18,7 +18,7 @@ pub(super) enum Intent {
 
 /// An intent and its arguments.
 #[derive(Debug, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct DetectedIntent {
     pub(super) intent: Intent,
     /// A file or folder; the workspace if none was named.
     pub(super) path: String,
@@ -92,18 +92,18 @@ const MAX_BYTES: usize = 20_000;
 const MAX_AROUND: usize = 12;
 
 /// Detects the intent of a message.
-pub(super) fn understand(message: &str) -> Wish {
+pub(super) fn detect_intent(message: &str) -> DetectedIntent {
     let message = without_time(message);
     let all = if message.len() > MAX_BYTES { Vec::new() } else { split(message) };
     let mut words = all.as_slice();
-    while words.len() > 1 && is_one(BEFORE, &words[0]) {
+    while words.len() > 1 && is_filler(BEFORE, &words[0]) {
         words = &words[1..];
     }
     let mut plain = words;
-    while plain.len() > 1 && is_one(AFTER, &plain[plain.len() - 1]) {
+    while plain.len() > 1 && is_filler(AFTER, &plain[plain.len() - 1]) {
         plain = &plain[..plain.len() - 1];
     }
-    let wish = |intent| Wish { intent, path: ".".to_owned(), text: String::new(), with: String::new() };
+    let wish = |intent| DetectedIntent { intent, path: ".".to_owned(), text: String::new(), with: String::new() };
     let found = TABLE.iter().find_map(|(intent, phrase)| {
         // Text to be written is taken verbatim.
         let words = if matches!(intent, Note | Write | Edit) { words } else { plain };
@@ -165,18 +165,18 @@ fn unquoted(text: &str) -> Option<&str> {
 }
 
 /// Strips sentence punctuation from a term or path; the dots of `..` are kept.
-fn unended(text: &str) -> &str {
+fn without_punctuation(text: &str) -> &str {
     let text = text.trim_end_matches(['?', '!', ',', ';', ':']);
     let without = text.strip_suffix('.').filter(|rest| rest.ends_with(|c: char| c.is_alphanumeric() || c == ')'));
     without.unwrap_or(text)
 }
 
-fn is_one(list: &str, word: &Word) -> bool {
+fn is_filler(list: &str, word: &Word) -> bool {
     list.split_ascii_whitespace().any(|listed| listed == word.bare)
 }
 
 /// True if the words match the phrase; `wish` then contains the captures.
-fn fits(phrase: &[&str], words: &[Word], message: &str, wish: &mut Wish) -> bool {
+fn fits(phrase: &[&str], words: &[Word], message: &str, wish: &mut DetectedIntent) -> bool {
     let Some((head, rest)) = phrase.split_first() else { return words.is_empty() };
     if let Some(slot) = head.strip_prefix('<') {
         if rest.is_empty() {
@@ -191,7 +191,7 @@ fn fits(phrase: &[&str], words: &[Word], message: &str, wish: &mut Wish) -> bool
     (is_said && fits(rest, &words[1..], message, wish)) || (head.ends_with('?') && fits(rest, words, message, wish))
 }
 
-fn take(slot: &str, words: &[Word], message: &str, wish: &mut Wish) -> bool {
+fn take(slot: &str, words: &[Word], message: &str, wish: &mut DetectedIntent) -> bool {
     let said = match words {
         [] => "",
         [first, .., last] => &message[first.start..last.end],
@@ -203,30 +203,30 @@ fn take(slot: &str, words: &[Word], message: &str, wish: &mut Wish) -> bool {
             return !said.is_empty();
         }
         "text>" => unquoted(said).unwrap_or(said),
-        "term>" => unquoted(said).unwrap_or_else(|| unended(said)),
-        "term!>" if words.first().is_some_and(|first| is_one("the a my it to", first)) => "",
-        "term!>" => unquoted(said).unwrap_or_else(|| unended(said)),
+        "term>" => unquoted(said).unwrap_or_else(|| without_punctuation(said)),
+        "term!>" if words.first().is_some_and(|first| is_filler("the a my it to", first)) => "",
+        "term!>" => unquoted(said).unwrap_or_else(|| without_punctuation(said)),
         _ => return take_path(slot, words, message, wish),
     };
     text.clone_into(&mut wish.text);
     !text.is_empty()
 }
 
-fn take_path(slot: &str, words: &[Word], message: &str, wish: &mut Wish) -> bool {
+fn take_path(slot: &str, words: &[Word], message: &str, wish: &mut DetectedIntent) -> bool {
     if words.len() > MAX_AROUND {
         return false;
     }
-    let has = |list| words.iter().any(|word| is_one(list, word));
+    let has = |list| words.iter().any(|word| is_filler(list, word));
     let is_folder = slot.starts_with("folder");
     let nouns = if is_folder { FOLDER } else { FILE };
     let is_article = |word: &Word| !is_folder && words.len() > 1 && word.bare == "a";
-    let is_name = |word: &&Word| !is_one(AROUND, word) && !is_one(nouns, word) && !is_article(word);
+    let is_name = |word: &&Word| !is_filler(AROUND, word) && !is_filler(nouns, word) && !is_article(word);
     let names: Vec<_> = words.iter().filter(is_name).map(|name| &message[name.start..name.end]).collect();
     let path = match (slot, names.as_slice()) {
         ("folder>" | "folder!>", _) if has(HERE) => ".",
         ("folder>", []) => ".",
         ("folder!>", []) if has(FOLDER) => ".",
-        (_, [path]) => unquoted(path).unwrap_or_else(|| unended(path)),
+        (_, [path]) => unquoted(path).unwrap_or_else(|| without_punctuation(path)),
         _ => return false,
     };
     path.clone_into(&mut wish.path);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::Map;
 
 use super::*;
-use crate::{Answer, ToolSpec};
+use crate::{ModelAnswer, ToolSpec};
 
 fn request(tools: &[&str], messages: Vec<Message>) -> Request {
     let tool = |name: &&str| ToolSpec { name: (*name).to_owned(), description: String::new(), parameters: json!({}) };
@@ -38,40 +38,40 @@ fn tool_result(text: &str, is_error: bool) -> Message {
 
 const TOOLS: &[&str] = &["edit", "exec", "grep", "ls", "read", "write"];
 
-fn asked(text: &str) -> Step {
+fn asked(text: &str) -> DemoStep {
     next_step(&request(TOOLS, vec![user(text)]))
 }
 
-fn after(text: &str, results: &[(&str, bool)]) -> Step {
+fn after(text: &str, results: &[(&str, bool)]) -> DemoStep {
     let results = results.iter().map(|(text, is_error)| tool_result(text, *is_error));
     next_step(&request(TOOLS, [user(text)].into_iter().chain(results).collect()))
 }
 
-fn say(text: &str) -> Step {
-    Step::Say(text.to_owned())
+fn say(text: &str) -> DemoStep {
+    DemoStep::Say(text.to_owned())
 }
 
-fn ls(path: &str) -> Step {
-    Step::Call("ls", json!({"path": path}))
+fn ls(path: &str) -> DemoStep {
+    DemoStep::Call("ls", json!({"path": path}))
 }
 
-fn read(path: &str) -> Step {
-    Step::Call("read", json!({"path": path}))
+fn read(path: &str) -> DemoStep {
+    DemoStep::Call("read", json!({"path": path}))
 }
 
-fn exec(command: &str) -> Step {
-    Step::Call("exec", json!({"command": command}))
+fn exec(command: &str) -> DemoStep {
+    DemoStep::Call("exec", json!({"command": command}))
 }
 
-fn grep(text: &str, path: &str) -> Step {
-    Step::Call("grep", json!({"pattern": text, "literal": true, "path": path, "limit": 50}))
+fn grep(text: &str, path: &str) -> DemoStep {
+    DemoStep::Call("grep", json!({"pattern": text, "literal": true, "path": path, "limit": 50}))
 }
 
-fn write(path: &str, content: &str) -> Step {
-    Step::Call("write", json!({"path": path, "content": content}))
+fn write(path: &str, content: &str) -> DemoStep {
+    DemoStep::Call("write", json!({"path": path, "content": content}))
 }
 
-fn check(table: &[(&str, Step)]) {
+fn check(table: &[(&str, DemoStep)]) {
     let wrong: Vec<_> = table.iter().filter(|(text, step)| asked(text) != *step).collect();
     let got: Vec<_> = wrong.iter().map(|(text, _)| asked(text)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}\n{got:#?}");
@@ -164,8 +164,9 @@ fn a_search_term_stays_data() {
 
 #[test]
 fn files_are_changed_where_it_was_said() {
-    let edit =
-        |path: &str, old: &str, new: &str| Step::Call("edit", json!({"path": path, "oldText": old, "newText": new}));
+    let edit = |path: &str, old: &str, new: &str| {
+        DemoStep::Call("edit", json!({"path": path, "oldText": old, "newText": new}))
+    };
     check(&[
         ("replace 'hello' with 'goodbye' in hello.txt", edit("hello.txt", "hello", "goodbye")),
         ("Please change the word red to blue in the file notes.md", edit("notes.md", "red", "blue")),
@@ -308,19 +309,20 @@ fn a_tool_that_is_not_there_is_not_called() {
 async fn an_answer_comes_word_by_word() {
     let messages = vec![user("read a.txt"), tool_result("one two\nthree", false)];
     let told: Vec<_> = Demo::default().stream(request(TOOLS, messages)).collect().await;
-    let words = ["one ", "two\n", "three"].map(|word| Event::Text(word.to_owned()));
+    let words = ["one ", "two\n", "three"].map(|word| ModelEvent::Text(word.to_owned()));
     let usage = Usage { input: 9, output: 3, total_tokens: 12, ..Usage::default() };
     assert_eq!(told[..3], words);
-    assert_eq!(told[3..], [Event::Done(Done { stop: StopReason::Stop, usage })]);
+    assert_eq!(told[3..], [ModelEvent::Done(AnswerEnd { stop: StopReason::Stop, usage })]);
 }
 
 #[tokio::test]
 async fn a_call_is_a_call_of_the_loop() {
     let told: Vec<_> = Demo::default().stream(request(TOOLS, vec![user("ls docs")])).collect().await;
-    let [Event::Call(call), Event::Done(Done { stop: StopReason::ToolUse, .. })] = told.as_slice() else {
+    let [ModelEvent::Call(call), ModelEvent::Done(AnswerEnd { stop: StopReason::ToolUse, .. })] = told.as_slice()
+    else {
         panic!("{told:?}")
     };
-    let mut answer = Answer::default();
+    let mut answer = ModelAnswer::default();
     answer.call(call.clone());
     let blocks = serde_json::to_value(answer.into_blocks()).unwrap();
     assert_eq!(blocks, json!([{"type": "toolCall", "id": "demo_1", "name": "ls", "arguments": {"path": "docs"}}]));
@@ -333,7 +335,7 @@ proptest! {
         Just("show".to_owned()), Just("the".to_owned()), Just("“".to_owned()), Just("'".to_owned()), "\\PC{0,5}",
     ], 0..12)) {
         let text = words.join(" ");
-        let is_empty = matches!(asked(&text), Step::Say(said) if said.is_empty());
+        let is_empty = matches!(asked(&text), DemoStep::Say(said) if said.is_empty());
         prop_assert!(!is_empty);
     }
 }

@@ -6,16 +6,16 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    roster::tests::{candidate, roster},
-    standing::Book,
+    candidates::tests::{candidate, roster},
+    profile_health::HealthTracker,
 };
 
 fn error(kind: ErrorKind) -> Error {
     Error::new(kind, format!("{kind:?}"))
 }
 
-fn begin(ranks: &[&str], terms: Terms) -> (Failover, Arc<Book>) {
-    let book = Arc::new(Book::default());
+fn begin(ranks: &[&str], terms: FailoverTerms) -> (Failover, Arc<HealthTracker>) {
+    let book = Arc::new(HealthTracker::default());
     (Failover::begin(roster(ranks, book.clone()), terms, 0), book)
 }
 
@@ -27,72 +27,75 @@ fn told(failover: &Failover) -> Vec<String> {
     failover.notes().iter().map(ToString::to_string).collect()
 }
 
-fn note(name: &str, fate: Fate, reason: &str, why: &str) -> Note {
-    Note { candidate: candidate(name), fate, reason: reason.to_owned(), why: why.to_owned() }
+fn note(name: &str, fate: CandidateOutcome, reason: &str, why: &str) -> CandidateNote {
+    CandidateNote { candidate: candidate(name), outcome: fate, reason: reason.to_owned(), why: why.to_owned() }
 }
 
 // Case 174, case 213: a rate limit without a retry delay moves on to the next at once and starts a cooldown.
 #[test]
 fn a_rate_limited_profile_gives_way_to_the_next_and_rests() {
-    let (mut failover, book) = begin(&["p/m as a, p/m as b"], Terms::default());
-    assert_eq!(failover.failed(&error(ErrorKind::RateLimit), 0), Step::Next);
+    let (mut failover, book) = begin(&["p/m as a, p/m as b"], FailoverTerms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::RateLimit), 0), FailoverStep::Next);
     assert_eq!(asked(&failover), "p/m as b");
-    assert_eq!(failover.notes(), [note("p/m as a", Fate::Failed, "rate_limit", "RateLimit")]);
+    assert_eq!(failover.notes(), [note("p/m as a", CandidateOutcome::Failed, "rate_limit", "RateLimit")]);
     failover.succeeded(10);
-    assert_eq!(book.standing().rest("a", "m", 10).unwrap().until, 30_000);
+    assert_eq!(book.snapshot().cooldown("a", "m", 10).unwrap().until, 30_000);
     assert_eq!(failover.sticky().map(|profile| &**profile), Some("b"));
 }
 
 // Case 176.
 #[test]
 fn a_pinned_profile_is_not_rotated_but_the_next_model_is_asked() {
-    let terms = Terms { preferred: Preferred::Pinned("b".into()), ..Terms::default() };
+    let terms = FailoverTerms { preferred: PreferredCredential::Pinned("b".into()), ..FailoverTerms::default() };
     let (mut failover, _) = begin(&["p/m as a, p/m as b", "q/n as c"], terms);
     assert_eq!(asked(&failover), "p/m as b");
-    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), FailoverStep::Next);
     assert_eq!(asked(&failover), "q/n as c");
 }
 
 // Case 177. A candidate in cooldown is tried only if no other is left.
 #[test]
 fn a_provider_that_rests_is_passed_over_with_a_reason_and_asked_last() {
-    let book = Arc::new(Book::default());
+    let book = Arc::new(HealthTracker::default());
     book.change(|standing| standing.failed("a", "m", &error(ErrorKind::RateLimit), 0));
-    let mut failover = Failover::begin(roster(&["p/m as a", "q/n as c"], book), Terms::default(), 1);
+    let mut failover = Failover::begin(roster(&["p/m as a", "q/n as c"], book), FailoverTerms::default(), 1);
     assert_eq!(asked(&failover), "q/n as c");
-    let passed = note("p/m as a", Fate::Skipped, "rate_limit", "not asked, it rests for another 30 s");
+    let passed = note("p/m as a", CandidateOutcome::Skipped, "rate_limit", "not tried, in cooldown for another 30 s");
     assert_eq!(failover.notes(), [passed]);
-    assert_eq!(failover.failed(&error(ErrorKind::Billing), 2), Step::Next);
+    assert_eq!(failover.failed(&error(ErrorKind::Billing), 2), FailoverStep::Next);
     assert_eq!(asked(&failover), "p/m as a");
-    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 3) else { panic!("somebody is left") };
+    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 3) else { panic!("somebody is left") };
     assert!(all.message.starts_with("no model answered: q/n: Billing (billing) | p/m: Auth (auth); "), "{all}");
 }
 
 #[test]
 fn a_wrong_address_or_api_is_asked_once_and_gives_way_to_the_next() {
-    let (mut failover, book) = begin(&["p/m as a", "q/n as c"], Terms::default());
-    assert_eq!(failover.failed(&error(ErrorKind::Misconfigured), 0), Step::Next);
+    let (mut failover, book) = begin(&["p/m as a", "q/n as c"], FailoverTerms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Misconfigured), 0), FailoverStep::Next);
     assert_eq!(asked(&failover), "q/n as c");
-    assert_eq!(failover.notes(), [note("p/m as a", Fate::Failed, "model_not_found", "Misconfigured")]);
-    assert!(book.standing().rest("a", "m", 1).is_some());
-    assert!(matches!(failover.failed(&error(ErrorKind::Misconfigured), 1), Step::End(_)), "nobody is asked again");
+    assert_eq!(failover.notes(), [note("p/m as a", CandidateOutcome::Failed, "model_not_found", "Misconfigured")]);
+    assert!(book.snapshot().cooldown("a", "m", 1).is_some());
+    assert!(
+        matches!(failover.failed(&error(ErrorKind::Misconfigured), 1), FailoverStep::End(_)),
+        "nobody is asked again"
+    );
 }
 
 // Case 178.
 #[test]
 fn a_wrong_question_is_asked_once() {
     for kind in [ErrorKind::Rejected, ErrorKind::ContentFilter] {
-        let (mut failover, book) = begin(&["p/m as a", "q/n as c"], Terms::default());
-        assert_eq!(failover.failed(&error(kind), 0), Step::End(error(kind)));
-        assert_eq!(book.standing(), crate::standing::Standing::default());
+        let (mut failover, book) = begin(&["p/m as a", "q/n as c"], FailoverTerms::default());
+        assert_eq!(failover.failed(&error(kind), 0), FailoverStep::End(error(kind)));
+        assert_eq!(book.snapshot(), crate::profile_health::ProfileHealth::default());
     }
 }
 
 #[test]
 fn a_model_that_does_not_exist_gives_way_to_the_next() {
-    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], FailoverTerms::default());
     let gone = Error { status: Some(404), ..error(ErrorKind::Rejected) };
-    assert_eq!(failover.failed(&gone, 0), Step::Next);
+    assert_eq!(failover.failed(&gone, 0), FailoverStep::Next);
     assert_eq!(told(&failover), ["p/m: Rejected (model_not_found)"]);
 }
 
@@ -102,13 +105,13 @@ fn everybody_is_asked_and_each_failure_has_a_reason() {
     let ranks: Vec<_> = (0..17).map(|n| format!("p{n}/m as k{n}")).collect();
     let ranks: Vec<_> = ranks.iter().map(String::as_str).collect();
     let kinds = [ErrorKind::Auth, ErrorKind::Billing, ErrorKind::Timeout, ErrorKind::RateLimit];
-    let (mut failover, _) = begin(&ranks, Terms { deadline: Some(600_000), ..Terms::default() });
+    let (mut failover, _) = begin(&ranks, FailoverTerms { deadline: Some(600_000), ..FailoverTerms::default() });
     for n in 0..16 {
-        assert_eq!(failover.failed(&error(kinds[n % 4]), n as u64), Step::Next);
+        assert_eq!(failover.failed(&error(kinds[n % 4]), n as u64), FailoverStep::Next);
     }
     assert_eq!((asked(&failover).as_str(), failover.notes().len()), ("p16/m as k16", 16));
     assert_eq!(failover.sticky(), None);
-    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 17) else { panic!("somebody is left") };
+    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 17) else { panic!("somebody is left") };
     assert_eq!((all.kind, all.message.matches(" | ").count()), (ErrorKind::Auth, 16));
     assert!(all.message.contains("p1/m: Billing (billing) | p2/m: Timeout (timeout) | p3/m: RateLimit (rate_limit)"));
     assert!(all.message.contains("`homard models status`"), "{all}");
@@ -118,33 +121,36 @@ fn everybody_is_asked_and_each_failure_has_a_reason() {
 #[test]
 fn a_refused_level_is_replaced_by_an_offered_one_each_once() {
     let refusal = Error::new(ErrorKind::Rejected, "reasoning effort: supported values are: 'high', 'low'");
-    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms { level: Level::Medium, ..Terms::default() });
+    let (mut failover, _) =
+        begin(&["p/m as a", "q/n as c"], FailoverTerms { level: ReasoningLevel::Medium, ..FailoverTerms::default() });
     // The model has low and high, so medium was sent as high.
-    assert_eq!(failover.failed(&refusal, 0), Step::Think(Level::Low));
-    assert_eq!((failover.level(), asked(&failover).as_str()), (Level::Low, "p/m as a"));
-    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
-    assert_eq!((failover.level(), asked(&failover).as_str()), (Level::Medium, "q/n as c"));
-    assert_eq!(failover.failed(&refusal, 0), Step::Think(Level::Low));
-    assert!(matches!(failover.failed(&refusal, 0), Step::End(_)));
+    assert_eq!(failover.failed(&refusal, 0), FailoverStep::RetryWithLevel(ReasoningLevel::Low));
+    assert_eq!((failover.level(), asked(&failover).as_str()), (ReasoningLevel::Low, "p/m as a"));
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), FailoverStep::Next);
+    assert_eq!((failover.level(), asked(&failover).as_str()), (ReasoningLevel::Medium, "q/n as c"));
+    assert_eq!(failover.failed(&refusal, 0), FailoverStep::RetryWithLevel(ReasoningLevel::Low));
+    assert!(matches!(failover.failed(&refusal, 0), FailoverStep::End(_)));
 }
 
 // Case 214.
 #[test]
 fn the_only_candidate_is_asked_until_the_budget_is_spent_and_rests_after_the_run() {
-    let (mut failover, book) = begin(&["p/m as a"], Terms::default());
+    let (mut failover, book) = begin(&["p/m as a"], FailoverTerms::default());
     let mut now = 0;
     for _ in 0..4 {
-        let Step::Wait(wait) = failover.failed(&error(ErrorKind::RateLimit), now) else { panic!("gave up too early") };
+        let FailoverStep::RetryAfter(wait) = failover.failed(&error(ErrorKind::RateLimit), now) else {
+            panic!("gave up too early")
+        };
         now += wait.after.as_millis() as u64;
     }
-    let Step::End(end) = failover.failed(&error(ErrorKind::RateLimit), now) else { panic!("went on too long") };
+    let FailoverStep::End(end) = failover.failed(&error(ErrorKind::RateLimit), now) else { panic!("went on too long") };
     assert_eq!(end.message, format!("RateLimit (5 attempts in {} s)", now / 1_000));
-    assert_eq!(book.standing().get("a").unwrap().cooldown_until, Some(now + 30_000));
+    assert_eq!(book.snapshot().get("a").unwrap().cooldown_until, Some(now + 30_000));
 }
 
 #[test]
 fn what_is_told_at_the_end_is_the_last_failure_and_why_each_candidate_failed() {
-    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], FailoverTerms::default());
     let busy = |provider: &str, status: u16| Error {
         status: Some(status),
         ..Error::new(
@@ -155,16 +161,16 @@ fn what_is_told_at_the_end_is_the_last_failure_and_why_each_candidate_failed() {
     let mut now = 0;
     let mut told = None;
     for _ in 0..20 {
-        failover.asked(now);
+        failover.requested(now);
         let failure = if asked(&failover) == "p/m as a" { busy("p", 503) } else { busy("q", 529) };
         match failover.failed(&failure, now) {
-            Step::Wait(wait) => now += wait.after.as_millis() as u64,
-            Step::Next => {}
-            Step::End(error) => {
+            FailoverStep::RetryAfter(wait) => now += wait.after.as_millis() as u64,
+            FailoverStep::Next => {}
+            FailoverStep::End(error) => {
                 told = Some(error);
                 break;
             }
-            step @ (Step::Think(_) | Step::Compact) => panic!("{step:?}"),
+            step @ (FailoverStep::RetryWithLevel(_) | FailoverStep::Compact) => panic!("{step:?}"),
         }
     }
     assert!(now <= 60_000, "{now}");
@@ -177,66 +183,70 @@ fn what_is_told_at_the_end_is_the_last_failure_and_why_each_candidate_failed() {
 
 #[test]
 fn a_silent_attempt_counts_from_when_it_was_asked() {
-    let (mut failover, _) = begin(&["p/m as a"], Terms::default());
-    failover.asked(0);
-    assert!(matches!(failover.failed(&error(ErrorKind::Timeout), 120_000), Step::End(_)));
+    let (mut failover, _) = begin(&["p/m as a"], FailoverTerms::default());
+    failover.requested(0);
+    assert!(matches!(failover.failed(&error(ErrorKind::Timeout), 120_000), FailoverStep::End(_)));
     // A candidate that streamed for minutes before it was cut off is retried.
-    let (mut failover, _) = begin(&["p/m as a"], Terms::default());
-    failover.asked(0);
-    failover.heard();
-    assert!(matches!(failover.failed(&error(ErrorKind::Truncated), 200_000), Step::Wait(_)));
+    let (mut failover, _) = begin(&["p/m as a"], FailoverTerms::default());
+    failover.requested(0);
+    failover.responded();
+    assert!(matches!(failover.failed(&error(ErrorKind::Truncated), 200_000), FailoverStep::RetryAfter(_)));
 }
 
 #[test]
 fn a_provider_that_asks_for_a_long_wait_is_quoted() {
-    let (mut failover, _) = begin(&["p/m as a"], Terms::default());
+    let (mut failover, _) = begin(&["p/m as a"], FailoverTerms::default());
     let limited = Error { retry_after: Some(Duration::from_secs(90)), ..error(ErrorKind::RateLimit) };
-    let Step::End(end) = failover.failed(&limited, 0) else { panic!("waits too long") };
-    assert_eq!(end.message, "RateLimit (it asks to wait 90 s)");
+    let FailoverStep::End(end) = failover.failed(&limited, 0) else { panic!("waits too long") };
+    assert_eq!(end.message, "RateLimit (the provider asks to wait 90 s)");
 }
 
 #[test]
 fn a_refused_key_is_not_shown_again_for_another_model() {
-    let (mut failover, _) = begin(&["p/m as a", "p/n as a", "q/n as c"], Terms::default());
-    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
+    let (mut failover, _) = begin(&["p/m as a", "p/n as a", "q/n as c"], FailoverTerms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), FailoverStep::Next);
     assert_eq!(asked(&failover), "q/n as c");
-    let skipped = note("p/n as a", Fate::Skipped, "auth", "not asked, a was just refused");
-    assert_eq!(failover.notes(), [note("p/m as a", Fate::Failed, "auth", "Auth"), skipped]);
+    let skipped = note("p/n as a", CandidateOutcome::Skipped, "auth", "not tried, a was just rejected");
+    assert_eq!(failover.notes(), [note("p/m as a", CandidateOutcome::Failed, "auth", "Auth"), skipped]);
 }
 
 // Case 165.
 #[test]
 fn a_run_whose_time_is_up_counts_against_the_model() {
-    let (mut failover, book) = begin(&["p/m as a"], Terms { deadline: Some(1_000), ..Terms::default() });
+    let (mut failover, book) =
+        begin(&["p/m as a"], FailoverTerms { deadline: Some(1_000), ..FailoverTerms::default() });
     failover.timed_out(1_000);
-    assert_eq!(book.standing().rest("a", "m", 1_000).unwrap().reason, "timeout");
-    assert_eq!(told(&failover), ["p/m: the run's time was up (timeout)"]);
+    assert_eq!(book.snapshot().cooldown("a", "m", 1_000).unwrap().reason, "timeout");
+    assert_eq!(told(&failover), ["p/m: the run timed out (timeout)"]);
 }
 
 #[test]
 fn nobody_is_asked_after_the_deadline() {
-    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms { deadline: Some(1_000), ..Terms::default() });
-    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 1_000) else { panic!("asked too late") };
-    assert!(all.message.contains("p/m: Auth (auth) | q/n: no time was left (timeout); "), "{all}");
+    let (mut failover, _) =
+        begin(&["p/m as a", "q/n as c"], FailoverTerms { deadline: Some(1_000), ..FailoverTerms::default() });
+    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 1_000) else { panic!("asked too late") };
+    assert!(all.message.contains("p/m: Auth (auth) | q/n: not tried, no time was left (timeout); "), "{all}");
 }
 
 // Case 167: elapsed time is lost; the remaining time is shared.
 #[test]
 fn silence_is_borne_only_for_a_share_of_the_time() {
-    let (mut failover, _) =
-        begin(&["p/m as a", "q/n as c", "r/o as d"], Terms { deadline: Some(90_000), ..Terms::default() });
+    let (mut failover, _) = begin(
+        &["p/m as a", "q/n as c", "r/o as d"],
+        FailoverTerms { deadline: Some(90_000), ..FailoverTerms::default() },
+    );
     assert_eq!(failover.idle(0), Duration::from_secs(30));
-    assert_eq!(failover.failed(&error(ErrorKind::Timeout), 30_000), Step::Next);
+    assert_eq!(failover.failed(&error(ErrorKind::Timeout), 30_000), FailoverStep::Next);
     assert_eq!(failover.idle(70_000), Duration::from_secs(10));
-    assert_eq!(failover.idle(89_000), LEAST_IDLE);
-    let (failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
-    assert_eq!(failover.idle(0), crate::spec::IDLE);
+    assert_eq!(failover.idle(89_000), MIN_IDLE);
+    let (failover, _) = begin(&["p/m as a", "q/n as c"], FailoverTerms::default());
+    assert_eq!(failover.idle(0), crate::spec::CLOUD_IDLE_TIMEOUT);
 }
 
 #[test]
 fn a_conversation_that_is_too_long_is_shortened_not_asked_around() {
-    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
-    assert_eq!(failover.failed(&error(ErrorKind::Overflow), 0), Step::Compact);
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], FailoverTerms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Overflow), 0), FailoverStep::Compact);
     assert_eq!((asked(&failover).as_str(), failover.notes()), ("p/m as a", &[][..]));
     // The caller decides what happens if compaction does not help.
     assert_eq!(failover.give_up(&error(ErrorKind::Overflow), 1), error(ErrorKind::Overflow));
@@ -245,13 +255,13 @@ fn a_conversation_that_is_too_long_is_shortened_not_asked_around() {
 // Case 182: a fallback answers for the rest of the run, and does not become the session's preference.
 #[test]
 fn a_fallback_stays_for_the_run_and_whoever_failed_may_help_later() {
-    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], Terms::default());
-    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), Step::Next);
+    let (mut failover, _) = begin(&["p/m as a", "q/n as c"], FailoverTerms::default());
+    assert_eq!(failover.failed(&error(ErrorKind::Auth), 0), FailoverStep::Next);
     failover.succeeded(5);
     assert_eq!((asked(&failover).as_str(), failover.sticky()), ("q/n as c", None));
-    assert_eq!(failover.failed(&error(ErrorKind::Billing), 100_000), Step::Next);
+    assert_eq!(failover.failed(&error(ErrorKind::Billing), 100_000), FailoverStep::Next);
     assert_eq!(asked(&failover), "p/m as a");
-    let Step::End(all) = failover.failed(&error(ErrorKind::Auth), 100_001) else { panic!("somebody is left") };
+    let FailoverStep::End(all) = failover.failed(&error(ErrorKind::Auth), 100_001) else { panic!("somebody is left") };
     assert!(all.message.starts_with("no model answered: q/n: Billing (billing) | p/m: Auth (auth); "), "{all}");
 }
 
@@ -285,12 +295,12 @@ proptest! {
     ) {
         let ranks: Vec<_> = keys.iter().enumerate().map(|(n, key)| format!("p/m{n} as k{key}")).collect();
         let ranks: Vec<_> = ranks.iter().map(String::as_str).collect();
-        let book = Arc::new(Book::default());
+        let book = Arc::new(HealthTracker::default());
         for (key, model) in resting {
             let (key, model) = (format!("k{key}"), format!("m{model}"));
             book.change(|standing| standing.failed(&key, &model, &error(ErrorKind::RateLimit), 0));
         }
-        let terms = Terms { deadline, seed, ..Terms::default() };
+        let terms = FailoverTerms { deadline, seed, ..FailoverTerms::default() };
         let mut failover = Failover::begin(roster(&ranks, book.clone()), terms, 0);
         let (mut now, mut since, mut waits) = (0, 0, 0);
         let mut turns = vec![asked(&failover)];
@@ -298,29 +308,29 @@ proptest! {
             now += took;
             let Some((kind, seconds)) = outcome else {
                 failover.succeeded(now);
-                prop_assert!(book.standing().rest(&failover.candidate().profile, &failover.candidate().model.spec().model, now).is_none());
+                prop_assert!(book.snapshot().cooldown(&failover.candidate().profile, &failover.candidate().model.spec().model, now).is_none());
                 (since, waits, turns) = (failover.notes().len(), 0, vec![asked(&failover)]);
                 continue;
             };
             let failure = Error { retry_after: seconds.map(Duration::from_secs), ..error(kind) };
             match failover.failed(&failure, now) {
-                Step::Wait(wait) => {
+                FailoverStep::RetryAfter(wait) => {
                     now += wait.after.as_millis() as u64;
                     waits += 1;
                     prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                     prop_assert!(waits <= 17);
                 }
-                Step::Next => {
+                FailoverStep::Next => {
                     prop_assert!(!turns.contains(&asked(&failover)), "{turns:?}");
                     prop_assert!(deadline.is_none_or(|deadline| now < deadline));
                     turns.push(asked(&failover));
                 }
-                Step::End(_) => {
+                FailoverStep::End(_) => {
                     let noted: BTreeSet<_> = failover.notes()[since..].iter().map(|note| format!("{:?}", note.candidate)).collect();
                     prop_assert_eq!(noted, ranks.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>());
                     break;
                 }
-                step @ (Step::Think(_) | Step::Compact) => prop_assert!(false, "{step:?}"),
+                step @ (FailoverStep::RetryWithLevel(_) | FailoverStep::Compact) => prop_assert!(false, "{step:?}"),
             }
         }
     }

@@ -246,8 +246,8 @@ proptest! {
     #[test]
     fn words_at_once_weigh_what_their_letters_weigh(text in any_text(), long in "[A-Z]?[a-z]{0,40}") {
         let text = format!("{text}{long}{text}");
-        let mut run = Run { class: Class::Newline, last: '\n', length: 0 };
-        let tenths: u64 = text.chars().map(|letter| run.weigh(letter)).sum();
+        let mut run = CharRun { class: Class::Newline, last: '\n', length: 0 };
+        let tenths: u64 = text.chars().map(|letter| run.cost_of(letter)).sum();
         prop_assert_eq!(estimate(&text), tenths.div_ceil(10));
     }
 

@@ -25,7 +25,7 @@ test("a plugin is a function, or an object with register or activate, however it
 test("what is no plugin says so", async (t) => {
   const host = await startHost(t);
   const { empty } = await host.load(plugin("empty", "export const x = 1;"));
-  assert.deepEqual([empty.status, empty.error], ["error", "it exports neither a function nor an object with register or activate"]);
+  assert.deepEqual([empty.status, empty.error], ["error", "the plugin exports neither a function nor an object with register or activate"]);
 });
 
 test("a plugin that throws loses what it had registered, and its neighbour nothing", async (t) => {
@@ -45,8 +45,8 @@ test("a promise of register is warned about; what came before its first await co
     export default async (api) => { api.on("agent_end", () => {}); await null; api.on("llm_input", () => {}); throw new Error("too late"); };
   `));
   assert.deepEqual([eager.status, hookNames(eager)], ["loaded", ["agent_end"]]);
-  assert.match(eager.diagnostics[0].message, /returned a promise, which is not waited for/);
-  assert.equal((await host.untilLog("llm_input came after register() had returned")).plugin, "eager");
+  assert.match(eager.diagnostics[0].message, /returned a promise, which is not awaited/);
+  assert.equal((await host.untilLog("llm_input was registered after register() had returned")).plugin, "eager");
   assert.equal((await host.untilLog("register() failed later: too late")).level, "error");
 });
 
@@ -55,7 +55,7 @@ test("an import that does not end is given up after the deadline, and holds nobo
   const candidates = [plugin("waits", "await new Promise(() => {}); export default () => {};"), plugin("quick", "export default () => {};")];
   const { plugins } = await host.ask("plugins.load", { candidates, deadlineMs: 50 });
   assert.deepEqual(plugins.map(({ id, status, error }) => [id, status, error]), [
-    ["waits", "error", "its import did not finish within 50 ms"],
+    ["waits", "error", "the import did not finish within 50 ms"],
     ["quick", "loaded", undefined],
   ]);
 });

@@ -28,12 +28,12 @@ test("garbage is answered with an error and does no harm", async (t) => {
 
 test("an unknown method is named", async (t) => {
   const host = await startHost(t);
-  await assert.rejects(host.ask("no.such"), { code: -32601, message: 'there is no method "no.such"' });
+  await assert.rejects(host.ask("no.such"), { code: -32601, message: 'unknown method "no.such"' });
 });
 
 test("a reference that nobody has says what to do", async (t) => {
   const host = await startHost(t);
-  await assert.rejects(host.ask("hook.invoke", { ref: "x#hook.0", event: {} }), { code: -32602, message: /no hook with the reference "x#hook.0"; load its plugin first/ });
+  await assert.rejects(host.ask("hook.invoke", { ref: "x#hook.0", event: {} }), { code: -32602, message: /unknown hook reference "x#hook.0"; load its plugin first/ });
 });
 
 test("a message in pieces, with a character cut in two, arrives whole", async (t) => {
@@ -73,7 +73,7 @@ test("a stray error names its plugin and ends nothing", async (t) => {
 test("a plugin cannot end the process", async (t) => {
   const host = await startHost(t);
   const { quitter } = await host.load(plugin("quitter", `export default (api) => api.on("agent_end", () => process.exit(3));`));
-  await assert.rejects(host.ask("hook.invoke", { ref: quitter.registrations.hooks[0].ref, event: {}, ctx: {} }), { code: -32000, message: /process.exit\(3\) is not for plugins/ });
+  await assert.rejects(host.ask("hook.invoke", { ref: quitter.registrations.hooks[0].ref, event: {}, ctx: {} }), { code: -32000, message: /plugins must not call process.exit\(3\)/ });
   assert.equal(await host.ask("ping"), "pong");
 });
 
@@ -101,14 +101,14 @@ test("a flood of logs is cut off and said so, and does not cut off the neighbour
   assert.deepEqual(await host.ask("hook.invoke", { ref: "flood#hook.0", event: {}, ctx: {} }), { result: { done: true } });
   await host.ask("hook.invoke", { ref: "calm#hook.0", event: {}, ctx: {} });
   const flood = host.logs.filter((line) => line.plugin === "flood");
-  assert.deepEqual([flood.length, flood.at(-1).message], [201, "it logs more than 200 lines in 10 s; the rest is left out"]);
+  assert.deepEqual([flood.length, flood.at(-1).message], [201, "the plugin logs more than 200 lines in 10 s; dropping the rest"]);
   assert.equal((await host.untilLog("still heard")).plugin, "calm");
 });
 
 test("an answer that is too long for a line is an error", async (t) => {
   const host = await startHost(t);
   await host.load(plugin("huge", `export default (api) => api.on("agent_end", () => ({ text: "x".repeat(9e6) }));`));
-  await assert.rejects(host.ask("hook.invoke", { ref: "huge#hook.0", event: {} }), { code: -32000, message: "what is sent may have 8388608 bytes, not 9000057" });
+  await assert.rejects(host.ask("hook.invoke", { ref: "huge#hook.0", event: {} }), { code: -32000, message: "the message exceeds the limit of 8388608 bytes: 9000057" });
 });
 
 test("the end of stdin ends the process", async (t) => {

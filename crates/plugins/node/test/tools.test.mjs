@@ -25,7 +25,7 @@ test("tools are listed with their schemas, and factories are asked for every run
   assert.deepEqual(one.tools, [plain, { ref: "f#tool.1@1.0", name: "made_main", label: "made_main", description: "1", parameters: empty, pluginId: "f", optional: true }]);
   assert.deepEqual(one.failed.map(({ ref, error }) => [ref, error]), [
     ["f#tool.2", "cannot make it"],
-    ["f#tool.3", "the function that makes the tool returned a promise; it must return the tool"],
+    ["f#tool.3", "the tool factory returned a promise; it must return the tool"],
   ]);
   assert.deepEqual((await host.ask("tools.materialize", { ctx: { sandboxed: true } })).tools, [plain]);
   const two = await host.ask("tools.materialize", { ctx: { agentId: "other" } });
@@ -33,7 +33,7 @@ test("tools are listed with their schemas, and factories are asked for every run
   assert.deepEqual(await run("f#tool.0", { x: "!" }), { content: [{ type: "text", text: "id!" }], details: null });
   assert.deepEqual(await run(one.tools[1].ref), { content: [{ type: "text", text: "for main" }], details: null });
   assert.deepEqual(await run(two.tools[1].ref), { content: [{ type: "text", text: "for other" }], details: null });
-  await assert.rejects(run("f#tool.1@99.0"), { code: -32602, message: /is gone; ask for the run's tools again/ });
+  await assert.rejects(run("f#tool.1@99.0"), { code: -32602, message: /is no longer available; request the run's tools again/ });
 });
 
 test("a tool reports progress and hears that it is cancelled", async (t) => {
@@ -78,7 +78,7 @@ test("what a tool asks of the gateway is cancelled with it", async (t) => {
 test("a tool that is no tool fails the load", async (t) => {
   const host = await startHost(t);
   const { n } = await host.load(plugin("n", `export default (api) => api.registerTool({ name: "x" });`));
-  assert.deepEqual([n.status, n.error], ["error", "registerTool needs a tool with a name and a function execute, or a function that makes one"]);
+  assert.deepEqual([n.status, n.error], ["error", "registerTool needs a tool with a name and an execute function, or a factory function"]);
 });
 
 test("a plugin that is a list of tools", async (t) => {

@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::*;
 
-struct House {
+struct DiscoverFixture {
     folder: tempfile::TempDir,
 }
 
-impl House {
+impl DiscoverFixture {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -33,29 +33,34 @@ impl House {
         self.path(at)
     }
 
-    fn found(&self, paths: &[&str], trusts_workspaces: bool) -> Found {
+    fn found(&self, paths: &[&str], trusts_workspaces: bool) -> DiscoveredPlugins {
         let paths = paths.iter().map(|path| self.path(path)).collect();
-        discover(&Roots { paths, workspaces: vec![self.path("work")], state: self.path("state"), trusts_workspaces })
+        discover(&PluginRoots {
+            paths,
+            workspaces: vec![self.path("work")],
+            state: self.path("state"),
+            trusts_workspaces,
+        })
     }
 }
 
-fn ids(found: &Found) -> Vec<(&str, Origin)> {
+fn ids(found: &DiscoveredPlugins) -> Vec<(&str, PluginOrigin)> {
     found.candidates.iter().map(|candidate| (candidate.manifest.id.as_str(), candidate.origin)).collect()
 }
 
 #[test]
 fn the_first_of_an_id_wins_and_a_workspace_is_last_unless_it_is_trusted() {
-    let house = House::new();
+    let house = DiscoverFixture::new();
     house.plugin("named/a", "a");
     for id in ["a", "b"] {
         house.plugin(&format!("work/.openclaw/extensions/{id}"), id);
         house.plugin(&format!("state/extensions/{id}"), id);
     }
     let found = house.found(&["named/a"], false);
-    assert_eq!(ids(&found), [("a", Origin::Config), ("b", Origin::State)]);
+    assert_eq!(ids(&found), [("a", PluginOrigin::Config), ("b", PluginOrigin::State)]);
     let told = |at: &str, first: &str, id: &str| {
         let (at, first) = (house.path(at), house.path(first));
-        format!("{} is not used: {} is a plugin {id} too and comes first", at.display(), first.display())
+        format!("{} is not used: {} also contains the plugin {id} and takes precedence", at.display(), first.display())
     };
     let expected = [
         told("state/extensions/a", "named/a", "a"),
@@ -63,12 +68,12 @@ fn the_first_of_an_id_wins_and_a_workspace_is_last_unless_it_is_trusted() {
         told("work/.openclaw/extensions/b", "state/extensions/b", "b"),
     ];
     assert_eq!(found.problems, expected);
-    assert_eq!(ids(&house.found(&[], true)), [("a", Origin::Workspace), ("b", Origin::Workspace)]);
+    assert_eq!(ids(&house.found(&[], true)), [("a", PluginOrigin::Workspace), ("b", PluginOrigin::Workspace)]);
 }
 
 #[test]
 fn an_entry_is_what_the_package_says_or_an_index_or_a_single_file() {
-    let house = House::new();
+    let house = DiscoverFixture::new();
     let packed = house.plugin("named/packed", "packed");
     house.write("named/packed/src/main.ts", "");
     house.write("named/packed/package.json", r#"{"openclaw": {"extensions": ["./src/main.ts"]}}"#);
@@ -83,20 +88,20 @@ fn an_entry_is_what_the_package_says_or_an_index_or_a_single_file() {
 
 #[test]
 fn a_command_needs_no_script() {
-    let house = House::new();
+    let house = DiscoverFixture::new();
     let manifest = json!({"id": "mine", "configSchema": {}, "run": ["sh", "plugin.sh"]});
     house.write("named/mine/homard.plugin.json", &manifest.to_string());
     let script = house.write("named/mine/plugin.sh", "");
     let found = house.found(&["named"], false);
-    assert_eq!((ids(&found), found.candidates[0].entry.clone()), (vec![("mine", Origin::Config)], None));
+    assert_eq!((ids(&found), found.candidates[0].entry.clone()), (vec![("mine", PluginOrigin::Config)], None));
     fs::set_permissions(&script, fs::Permissions::from_mode(0o666)).unwrap();
-    let expected = format!("{} is not used: everybody can write to it; chmod o-w it", script.display());
+    let expected = format!("{} is not used: it is world-writable; fix it with chmod o-w", script.display());
     assert_eq!(house.found(&["named"], false).problems, [expected]);
 }
 
 #[test]
 fn what_leads_out_of_a_plugin_or_can_be_changed_by_others_is_refused() {
-    let house = House::new();
+    let house = DiscoverFixture::new();
     let elsewhere = house.write("elsewhere.js", "");
     let linked = house.plugin("named/linked", "linked");
     fs::remove_file(linked.join("index.js")).unwrap();
@@ -119,10 +124,10 @@ fn what_leads_out_of_a_plugin_or_can_be_changed_by_others_is_refused() {
             "{} is not used: it is a link that leads out of the plugin's folder",
             linked.join("index.js").display()
         ),
-        format!("{} is not used: everybody can write to it; chmod o-w it", open.display()),
-        format!("{} is named in plugins.load.paths, but it is not there", house.path("gone").display()),
+        format!("{} is not used: it is world-writable; fix it with chmod o-w", open.display()),
+        format!("{} is listed in plugins.load.paths but does not exist", house.path("gone").display()),
         format!(
-            "{} is not used: it is a link to elsewhere; name {} in plugins.load.paths",
+            "{} is not used: it is a symbolic link; add {} to plugins.load.paths",
             house.path("state/extensions/real").display(),
             real.display()
         ),
@@ -132,10 +137,10 @@ fn what_leads_out_of_a_plugin_or_can_be_changed_by_others_is_refused() {
 
 #[test]
 fn a_folder_without_a_good_manifest_is_told_of() {
-    let house = House::new();
+    let house = DiscoverFixture::new();
     house.write("named/a/index.js", "");
     house.write("named/b/openclaw.plugin.json", "{");
-    house.write("named/c/openclaw.plugin.json", &" ".repeat(LARGEST as usize + 1));
+    house.write("named/c/openclaw.plugin.json", &" ".repeat(MAX_MANIFEST_BYTES as usize + 1));
     house.write("named/d/openclaw.plugin.json", r#"{"id": "d", "configSchema": {}}"#);
     house.write("named/e.d.ts", "");
     let problems = house.found(&["named"], false).problems;

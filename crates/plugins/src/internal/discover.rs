@@ -6,23 +6,23 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use homard_skills::{Level, Problem};
+use homard_skills::{ProblemLevel, SkillProblem};
 use serde_json::Value;
 
 use super::{
-    bundled::Bundled,
-    hook_md::{self, FILE, Hook, Source, text_of},
+    bundled::BundledHook,
+    hook_md::{self, FILE, HookSource, InternalHook, text_of},
 };
 
 /// Maximum number of directories examined per location.
-const FOLDERS: usize = 300;
+const MAX_DIRS: usize = 300;
 
 /// Keys of `package.json` that list hooks, newest first.
-const PACKS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
+const PACKAGE_KEYS: [&str; 3] = ["openclaw", "moltbot", "clawdbot"];
 
 /// Locations of hooks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Roots {
+pub struct HookRoots {
     /// `hooks.internal.load.extraDirs`: directories of hooks, or hooks themselves.
     pub extra: Vec<PathBuf>,
     /// `<state>/hooks`.
@@ -33,81 +33,81 @@ pub struct Roots {
 
 /// Discovered hooks.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct DiscoveredHooks {
     /// The hooks by name.
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<InternalHook>,
     /// Problems and notes by path.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SkillProblem>,
 }
 
 /// Searches all locations. What cannot be read is skipped and reported. Blocks.
 ///
 /// Of two hooks with the same name the one from the location of higher precedence is used. A workspace cannot reuse a
 /// name: otherwise its agent could replace code that the owner has enabled.
-pub fn discover(roots: &Roots) -> Found {
-    let mut look = Look::default();
+pub fn discover(roots: &HookRoots) -> DiscoveredHooks {
+    let mut look = HookSearch::default();
     for root in &roots.extra {
-        look.through(root, Source::Extra);
+        look.search(root, HookSource::Extra);
     }
-    for bundled in Bundled::ALL {
-        look.take(bundled.hook());
+    for bundled in BundledHook::ALL {
+        look.add(bundled.hook());
     }
-    look.through(&roots.managed, Source::Managed);
-    look.through(&roots.workspace, Source::Workspace);
+    look.search(&roots.managed, HookSource::Managed);
+    look.search(&roots.workspace, HookSource::Workspace);
     look.problems.sort();
     look.problems.dedup();
-    Found { hooks: look.chosen.into_values().collect(), problems: look.problems }
+    DiscoveredHooks { hooks: look.chosen.into_values().collect(), problems: look.problems }
 }
 
 /// Returns the hooks of one directory, which is a hook, a pack of hooks, or contains some.
-pub(super) fn within(dir: &Path, source: Source) -> Found {
-    let mut look = Look::default();
-    look.through(dir, source);
-    Found { hooks: look.chosen.into_values().collect(), problems: look.problems }
+pub(super) fn within(dir: &Path, source: HookSource) -> DiscoveredHooks {
+    let mut look = HookSearch::default();
+    look.search(dir, source);
+    DiscoveredHooks { hooks: look.chosen.into_values().collect(), problems: look.problems }
 }
 
 #[derive(Debug, Default)]
-struct Look {
-    chosen: BTreeMap<String, Hook>,
-    problems: Vec<Problem>,
+struct HookSearch {
+    chosen: BTreeMap<String, InternalHook>,
+    problems: Vec<SkillProblem>,
 }
 
-impl Look {
-    fn through(&mut self, root: &Path, source: Source) {
+impl HookSearch {
+    fn search(&mut self, root: &Path, source: HookSource) {
         let real = match fs::canonicalize(root) {
             Ok(real) if real.is_dir() => real,
             Ok(_) => return self.warn(root, "is not a folder, so no hooks are read from it"),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 // The standard locations may be missing; configured ones should exist.
-                if source == Source::Extra {
-                    self.warn(root, "is not there; it is in hooks.internal.load.extraDirs");
+                if source == HookSource::Extra {
+                    self.warn(root, "is listed in hooks.internal.load.extraDirs but does not exist");
                 }
                 return;
             }
             Err(error) => return self.warn(root, format!("cannot be read: {}", error.kind())),
         };
-        if self.enter(&real, source) {
+        if self.read_dir_hook(&real, source) {
             return;
         }
         let entries = fs::read_dir(&real).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let mut folders: Vec<PathBuf> = match entries {
-            Ok(entries) => entries.into_iter().map(|entry| entry.path()).filter(|path| is_worth_it(path)).collect(),
+            Ok(entries) => entries.into_iter().map(|entry| entry.path()).filter(|path| is_candidate(path)).collect(),
             Err(error) => return self.warn(root, format!("cannot be read: {}", error.kind())),
         };
         folders.sort();
-        if folders.len() > FOLDERS {
-            folders.truncate(FOLDERS);
-            self.warn(root, format!("holds more than {FOLDERS} folders; hooks are not looked for in the rest"));
+        if folders.len() > MAX_DIRS {
+            folders.truncate(MAX_DIRS);
+            self.warn(root, format!("contains more than {MAX_DIRS} folders; the rest is not searched for hooks"));
         }
         for folder in folders {
             if let Some(inside) = self.inside(&folder, &real) {
-                self.enter(&inside, source);
+                self.read_dir_hook(&inside, source);
             }
         }
     }
 
     /// Reads a directory that is a hook or a pack of hooks; returns true if it is one.
-    fn enter(&mut self, dir: &Path, source: Source) -> bool {
+    fn read_dir_hook(&mut self, dir: &Path, source: HookSource) -> bool {
         if dir.join(FILE).symlink_metadata().is_ok() {
             self.read(dir, source);
             return true;
@@ -117,16 +117,16 @@ impl Look {
             return false;
         }
         let listed = match text_of(&file, dir).map(|text| serde_json::from_str::<Value>(&text)) {
-            Ok(Ok(package)) => PACKS.iter().find_map(|key| package.get(key)?.get("hooks").cloned()),
-            Ok(Err(error)) => return self.warn_so(&file, format!("is not JSON: {error}")),
-            Err(what) => return self.warn_so(&file, what),
+            Ok(Ok(package)) => PACKAGE_KEYS.iter().find_map(|key| package.get(key)?.get("hooks").cloned()),
+            Ok(Err(error)) => return self.warn_pack(&file, format!("is not JSON: {error}")),
+            Err(what) => return self.warn_pack(&file, what),
         };
         let Some(listed) = listed else { return false };
-        for path in listed.as_array().into_iter().flatten().filter_map(Value::as_str).take(FOLDERS) {
+        for path in listed.as_array().into_iter().flatten().filter_map(Value::as_str).take(MAX_DIRS) {
             let is_below =
                 Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
             if !is_below {
-                self.warn(&file, format!("names the hook {path:?}, which is not below its folder"));
+                self.warn(&file, format!("lists the hook {path:?}, which is outside its folder"));
             } else if let Some(inside) = self.inside(&dir.join(path), dir) {
                 self.read(&inside, source);
             }
@@ -134,17 +134,17 @@ impl Look {
         true
     }
 
-    fn read(&mut self, dir: &Path, source: Source) {
+    fn read(&mut self, dir: &Path, source: HookSource) {
         match hook_md::read(dir, source) {
             Ok((hook, notes)) => {
                 notes.into_iter().for_each(|note| self.warn(&hook.file, note));
-                self.take(hook);
+                self.add(hook);
             }
             Err(what) => self.warn(&dir.join(FILE), what),
         }
     }
 
-    fn take(&mut self, hook: Hook) {
+    fn add(&mut self, hook: InternalHook) {
         let Some(other) = self.chosen.get(&hook.name) else {
             self.chosen.insert(hook.name.clone(), hook);
             return;
@@ -152,18 +152,18 @@ impl Look {
         if other.file == hook.file {
             return;
         }
-        let is_barred = hook.source == Source::Workspace && other.source != Source::Workspace;
+        let is_barred = hook.source == HookSource::Workspace && other.source != HookSource::Workspace;
         let (hidden, meant) = if is_barred { (&hook, other) } else { (other, &hook) };
-        let why = if is_barred { "; a hook of a workspace cannot take the name of another one" } else { "" };
+        let why = if is_barred { "; a workspace hook cannot replace another hook" } else { "" };
         let whose = match meant.source {
-            Source::Bundled => "the bundled one".to_owned(),
-            Source::Extra | Source::Managed | Source::Workspace => meant.file.display().to_string(),
+            HookSource::Bundled => "the bundled hook".to_owned(),
+            HookSource::Extra | HookSource::Managed | HookSource::Workspace => meant.file.display().to_string(),
         };
         // Replacing a bundled hook is not reported, since the name was chosen deliberately.
-        if hidden.source != Source::Bundled {
-            let what = format!("is a hook \"{}\" that is hidden by {whose}{why}", hidden.name);
-            let level = if is_barred { Level::Warning } else { Level::Info };
-            self.problems.push(Problem { path: hidden.file.clone(), what, level });
+        if hidden.source != HookSource::Bundled {
+            let what = format!("defines the hook \"{}\", which is overridden by {whose}{why}", hidden.name);
+            let level = if is_barred { ProblemLevel::Warning } else { ProblemLevel::Info };
+            self.problems.push(SkillProblem { path: hidden.file.clone(), message: what, level });
         }
         if !is_barred {
             self.chosen.insert(hook.name.clone(), hook);
@@ -177,7 +177,7 @@ impl Look {
                 self.warn(
                     folder,
                     format!(
-                        "is a link that leads out of {}, so it is not followed; name its target in \
+                        "is a link that leads out of {}, so it is not followed; add its target to \
                          hooks.internal.load.extraDirs",
                         root.display()
                     ),
@@ -194,18 +194,18 @@ impl Look {
     }
 
     fn warn(&mut self, path: &Path, what: impl Into<String>) {
-        self.problems.push(Problem { path: path.to_owned(), what: what.into(), level: Level::Warning });
+        self.problems.push(SkillProblem { path: path.to_owned(), message: what.into(), level: ProblemLevel::Warning });
     }
 
     /// Like [`warn`](Self::warn), for a broken pack; returns true.
-    fn warn_so(&mut self, path: &Path, what: String) -> bool {
+    fn warn_pack(&mut self, path: &Path, what: String) -> bool {
         self.warn(path, what);
         true
     }
 }
 
 /// True if a path may be a hook's directory: plain files and hidden entries never are.
-fn is_worth_it(path: &Path) -> bool {
+fn is_candidate(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "node_modules";
     !is_hidden && (path.is_dir() || path.is_symlink())

@@ -9,8 +9,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{BootstrapFile, Heard, HookError, Listener, Signal};
-use homard_skills::Host;
+use homard_hooks::{BootstrapFile, HookError, InternalEvent, Listener, ListenerResult};
+use homard_skills::HostEnvironment;
 use rustix::{
     fs::fstat,
     process::{Pid, WaitId, WaitIdOptions, waitid},
@@ -25,35 +25,35 @@ use tokio::{
     try_join,
 };
 
-use super::{deadline, hook_md::Hook, judge::Entry};
-use crate::tree::{MARK, Tree};
+use super::{deadline, decide::HookEntry, hook_md::InternalHook};
+use crate::process_tree::{MARK, ProcessTree};
 
 /// Maximum size of a program's output.
-const MOST: usize = 1024 * 1024;
+const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 
 /// Number of bytes of stderr that are kept.
-const KEPT: usize = 4096;
+const STDERR_BYTES: usize = 4096;
 
 /// Number of characters of stderr that are reported.
-const TOLD: usize = 300;
+const STDERR_CHARS: usize = 300;
 
 /// Maximum number of messages for the chat, and characters of each.
-const MESSAGES: (usize, usize) = (16, 4000);
+const MESSAGE_LIMITS: (usize, usize) = (16, 4000);
 
 /// Maximum number of concurrent processes per hook, since every run may start one.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
 /// Environment variables that a program gets besides those it requires and those of its entry.
 const VARIABLES: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
 /// Default `PATH`.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Key of a context that contains the whole config, including secrets.
-const CONFIG: &str = "cfg";
+const CONFIG_KEY: &str = "cfg";
 
 /// A hook whose handler is a program.
-pub(super) struct Program {
+pub(super) struct ProgramListener {
     name: String,
     events: Vec<String>,
     deadline: Duration,
@@ -62,24 +62,24 @@ pub(super) struct Program {
     env: Vec<(String, String)>,
     /// Values that are redacted in its output.
     secrets: Vec<String>,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 /// Output of a program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Said {
+struct ProgramOutput {
     messages: Vec<String>,
     bootstrap_files: Option<Vec<BootstrapFile>>,
 }
 
-impl Program {
-    pub(super) fn new(hook: &Hook, path: &Path, entry: &Entry, host: &Host) -> Self {
+impl ProgramListener {
+    pub(super) fn new(hook: &InternalHook, path: &Path, entry: &HookEntry, host: &HostEnvironment) -> Self {
         let usual = VARIABLES.iter().copied().chain(hook.requires.env.iter().map(String::as_str));
         let usual = usual.filter_map(|name| Some((name.to_owned(), host.env.get(name)?.clone())));
         let given = entry.env.iter().map(|(name, value)| (name.clone(), value.clone()));
         // The last of each name takes precedence.
-        let all = [("PATH".to_owned(), PATH.to_owned())].into_iter().chain(usual).chain(given);
+        let all = [("PATH".to_owned(), DEFAULT_PATH.to_owned())].into_iter().chain(usual).chain(given);
         // Invalid variables would prevent the program from starting.
         let is_variable =
             |(name, value): &(String, String)| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
@@ -92,24 +92,24 @@ impl Program {
             dir: hook.dir.clone(),
             env: all.filter(is_variable).collect(),
             secrets: entry.env.values().chain(required).filter(|value| value.len() >= 4).cloned().collect(),
-            turns: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(MAX_CONCURRENT),
         }
     }
 
     /// Returns the end of stderr on one line, with secrets redacted.
-    fn remark(&self, bytes: &[u8]) -> String {
+    fn stderr_excerpt(&self, bytes: &[u8]) -> String {
         let mut text = String::from_utf8_lossy(bytes).into_owned();
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), "[secret]");
         }
         let line = homard_skills::on_one_line(&text);
         let length = line.chars().count();
-        if length <= TOLD { line } else { line.chars().skip(length - TOLD).collect() }
+        if length <= STDERR_CHARS { line } else { line.chars().skip(length - STDERR_CHARS).collect() }
     }
 
     async fn run(&self, input: Vec<u8>) -> Result<Vec<u8>, HookError> {
         let failed = |error: io::Error| HookError::Failed(format!("{} cannot be run: {error}", self.path.display()));
-        let (mut running, stdin) = Running::start(self).map_err(failed)?;
+        let (mut running, stdin) = RunningProgram::start(self).map_err(failed)?;
         let (stdout, stderr) = (running.child.stdout.take(), running.stderr.take());
         let (tree, leader) = (running.tree.clone(), running.leader);
         let ended = async move {
@@ -121,24 +121,25 @@ impl Program {
             });
             awaited.await.map_err(io::Error::other)
         };
-        let talked = try_join!(feed(stdin, input), all(stdout), rest(stderr), ended).map_err(failed)?;
+        let talked =
+            try_join!(write_input(stdin, input), read_stdout(stdout), read_stderr(stderr), ended).map_err(failed)?;
         let ((), output, remark, ()) = talked;
-        running.is_over = true;
+        running.is_killed = true;
         let status = running.child.wait().await.map_err(failed)?;
-        let remark = self.remark(&remark);
+        let remark = self.stderr_excerpt(&remark);
         if !status.success() {
             let remark = if remark.is_empty() { String::new() } else { format!(": {remark}") };
-            return Err(HookError::Failed(format!("it ended with {status}{remark}")));
+            return Err(HookError::Failed(format!("the program ended with {status}{remark}")));
         }
         if !remark.is_empty() {
-            tracing::debug!(hook = self.name, %remark, "a hook said something");
+            tracing::debug!(hook = self.name, %remark, "hook wrote to stderr");
         }
         Ok(output)
     }
 }
 
 #[async_trait]
-impl Listener for Program {
+impl Listener for ProgramListener {
     fn name(&self) -> &str {
         &self.name
     }
@@ -151,47 +152,48 @@ impl Listener for Program {
         self.deadline
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
-        let gone = |error: tokio::sync::AcquireError| HookError::Gone(error.to_string());
-        let _turn = self.turns.acquire().await.map_err(gone)?;
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let gone = |error: tokio::sync::AcquireError| HookError::Unavailable(error.to_string());
+        let _turn = self.permits.acquire().await.map_err(gone)?;
         let mut signal = signal.clone();
-        signal.context.remove(CONFIG);
-        let wrong = |error: serde_json::Error| HookError::Failed(format!("the signal cannot be written: {error}"));
+        signal.context.remove(CONFIG_KEY);
+        let wrong = |error: serde_json::Error| HookError::Failed(format!("failed to serialize the event: {error}"));
         let mut input = serde_json::to_vec(&signal).map_err(wrong)?;
         input.push(b'\n');
-        heard(&self.run(input).await?)
+        parse_output(&self.run(input).await?)
     }
 }
 
-fn heard(output: &[u8]) -> Result<Heard, HookError> {
+fn parse_output(output: &[u8]) -> Result<ListenerResult, HookError> {
     if output.trim_ascii().is_empty() {
-        return Ok(Heard::default());
+        return Ok(ListenerResult::default());
     }
     let wrong = |error: serde_json::Error| {
         HookError::Failed(format!(
-            "what it wrote to stdout is not {{\"messages\": […], \"bootstrapFiles\": […]}}: {error}; other words belong on stderr"
+            "the output on stdout is not {{\"messages\": […], \"bootstrapFiles\": […]}}: {error}; write other output \
+             to stderr"
         ))
     };
-    let said: Said = serde_json::from_slice(output).map_err(wrong)?;
-    let (most, chars) = MESSAGES;
+    let said: ProgramOutput = serde_json::from_slice(output).map_err(wrong)?;
+    let (most, chars) = MESSAGE_LIMITS;
     let messages = said.messages.into_iter().take(most).map(|message| message.chars().take(chars).collect()).collect();
-    Ok(Heard { messages, bootstrap_files: said.bootstrap_files })
+    Ok(ListenerResult { messages, bootstrap_files: said.bootstrap_files })
 }
 
 /// A running program. Dropping it kills the whole process tree.
-struct Running {
+struct RunningProgram {
     child: Child,
     leader: Pid,
-    tree: Tree,
+    tree: ProcessTree,
     stderr: Option<Receiver>,
     /// Pipe whose inode number is the mark: the number is unique while the pipe is open.
     _mark: io::PipeReader,
     /// True if the process tree is gone already.
-    is_over: bool,
+    is_killed: bool,
 }
 
-impl Running {
-    fn start(program: &Program) -> io::Result<(Self, Option<ChildStdin>)> {
+impl RunningProgram {
+    fn start(program: &ProgramListener) -> io::Result<(Self, Option<ChildStdin>)> {
         let (reader, writer) = io::pipe()?;
         // Open pipes have distinct inode numbers, so the number identifies these processes.
         let mark = fstat(&reader)?.st_ino.to_string();
@@ -203,23 +205,23 @@ impl Running {
         // It holds the write end of the pipe, which would otherwise never close.
         drop(command);
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
+        let leader = leader.ok_or_else(|| io::Error::other("the process has no id"))?;
         let stdin = child.stdin.take();
-        let tree = Tree::new(leader, &mark);
-        Ok((Self { child, leader, tree, stderr: Some(stderr), _mark: reader, is_over: false }, stdin))
+        let tree = ProcessTree::new(leader, &mark);
+        Ok((Self { child, leader, tree, stderr: Some(stderr), _mark: reader, is_killed: false }, stdin))
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_killed {
             self.tree.kill();
         }
     }
 }
 
 /// Writes the input. A program that does not read it is not an error.
-async fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) -> io::Result<()> {
+async fn write_input(stdin: Option<ChildStdin>, input: Vec<u8>) -> io::Result<()> {
     let Some(mut stdin) = stdin else { return Ok(()) };
     match stdin.write_all(&input).await {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -228,26 +230,26 @@ async fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) -> io::Result<()> {
 }
 
 /// Reads stdout up to the limit.
-async fn all(stdout: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+async fn read_stdout(stdout: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut said = Vec::new();
     if let Some(stdout) = stdout {
-        stdout.take(MOST as u64 + 1).read_to_end(&mut said).await?;
+        stdout.take(MAX_OUTPUT_BYTES as u64 + 1).read_to_end(&mut said).await?;
     }
-    let too_much = || io::Error::other(format!("it wrote more than {MOST} bytes"));
-    if said.len() > MOST { Err(too_much()) } else { Ok(said) }
+    let too_much = || io::Error::other(format!("it wrote more than {MAX_OUTPUT_BYTES} bytes to stdout"));
+    if said.len() > MAX_OUTPUT_BYTES { Err(too_much()) } else { Ok(said) }
 }
 
 /// Reads stderr and returns its end.
-async fn rest(stderr: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+async fn read_stderr(stderr: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     let Some(mut stderr) = stderr else { return Ok(kept) };
-    let mut buffer = vec![0; KEPT];
+    let mut buffer = vec![0; STDERR_BYTES];
     loop {
         match stderr.read(&mut buffer).await? {
             0 => return Ok(kept),
             count => {
                 kept.extend_from_slice(&buffer[..count]);
-                kept.drain(..kept.len().saturating_sub(KEPT));
+                kept.drain(..kept.len().saturating_sub(STDERR_BYTES));
             }
         }
     }

@@ -3,19 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use homard_hooks::{GUARDED, Heard, HookError, Listener, Signal};
-use homard_skills::{Level, Problem};
+use homard_hooks::{GUARDED_EVENT, HookError, InternalEvent, Listener, ListenerResult};
+use homard_skills::{ProblemLevel, SkillProblem};
 
 use super::{
-    hook_md::Hook,
-    judge::{Entry, Rules},
+    decide::{HookEntry, HookRules},
+    hook_md::InternalHook,
 };
-use crate::settings::Guard;
+use crate::settings::GuardPolicy;
 
 /// A hook that is a guard.
 pub(super) struct GuardListener {
     pub(super) hook: Arc<dyn Listener>,
-    pub(super) guard: Guard,
+    pub(super) guard: GuardPolicy,
 }
 
 #[async_trait]
@@ -36,26 +36,26 @@ impl Listener for GuardListener {
         self.guard.covers(event)
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
-        self.hook.hear(signal).await
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+        self.hook.handle(signal).await
     }
 }
 
 /// Replacement for a hook that is declared a guard and unavailable: missing, broken, or without its requirements. It
 /// always fails, so that the guarded operation is blocked.
-pub(super) struct AbsentHook {
+pub(super) struct MissingHookGuard {
     key: String,
     events: [String; 1],
 }
 
-impl AbsentHook {
+impl MissingHookGuard {
     pub(super) fn new(key: &str) -> Self {
-        Self { key: key.to_owned(), events: [GUARDED.to_owned()] }
+        Self { key: key.to_owned(), events: [GUARDED_EVENT.to_owned()] }
     }
 }
 
 #[async_trait]
-impl Listener for AbsentHook {
+impl Listener for MissingHookGuard {
     fn name(&self) -> &str {
         &self.key
     }
@@ -65,46 +65,44 @@ impl Listener for AbsentHook {
     }
 
     fn is_guard(&self, event: &str) -> bool {
-        event == GUARDED
+        event == GUARDED_EVENT
     }
 
-    async fn hear(&self, _: &Signal) -> Result<Heard, HookError> {
+    async fn handle(&self, _: &InternalEvent) -> Result<ListenerResult, HookError> {
         let key = &self.key;
-        Err(HookError::Gone(format!(
-            "the hook {key} is declared a guard of {GUARDED} and cannot take part; see why with: homard hooks check; \
-             or do without it: homard hooks disable {key}"
+        Err(HookError::Unavailable(format!(
+            "the hook {key} is declared a guard of {GUARDED_EVENT} but cannot run; find the cause with: homard hooks check; \
+             or disable it with: homard hooks disable {key}"
         )))
     }
 }
 
-/// Returns the keys of the enabled hooks that the owner declares guards of [`GUARDED`].
-pub(super) fn wanted(rules: &Rules) -> impl Iterator<Item = &String> {
-    let is_on = |entry: &Entry| match (rules.enabled, entry.enabled) {
+/// Returns the keys of the enabled hooks that the owner declares guards of [`GUARDED_EVENT`].
+pub(super) fn expected_guards(rules: &HookRules) -> impl Iterator<Item = &String> {
+    let is_on = |entry: &HookEntry| match (rules.enabled, entry.enabled) {
         (Some(false), _) | (_, Some(false)) | (None, None) => false,
         (Some(true) | None, Some(true)) | (Some(true), None) => true,
     };
-    rules.entries.iter().filter(move |(_, entry)| entry.guard.covers(GUARDED) && is_on(entry)).map(|(key, _)| key)
+    rules.entries.iter().filter(move |(_, entry)| entry.guard.covers(GUARDED_EVENT) && is_on(entry)).map(|(key, _)| key)
 }
 
 /// Returns a problem with the guard declaration of a hook, if there is one.
-pub fn guard_problem(hook: &Hook, rules: &Rules) -> Option<Problem> {
+pub fn guard_problem(hook: &InternalHook, rules: &HookRules) -> Option<SkillProblem> {
     let guard = &rules.entries.get(&hook.key)?.guard;
     let at = format!("hooks.internal.entries.{}.guard", hook.key);
     let what = match guard {
-        Guard::At(names) if names.iter().any(|name| name != GUARDED) => {
-            format!(
-                "{at} can only list {GUARDED:?}: what the other events are about has happened, or cannot be refused"
-            )
+        GuardPolicy::At(names) if names.iter().any(|name| name != GUARDED_EVENT) => {
+            format!("{at} can only list {GUARDED_EVENT:?}: other events cannot be blocked")
         }
         guard if guard.is_set() && !hook.events.iter().any(|event| is_guarded(event)) => {
-            format!("{at} has no effect: the hook does not listen to {GUARDED}")
+            format!("{at} has no effect: the hook does not listen to {GUARDED_EVENT}")
         }
-        Guard::All(_) | Guard::At(_) => return None,
+        GuardPolicy::All(_) | GuardPolicy::At(_) => return None,
     };
-    Some(Problem { path: hook.file.clone(), what, level: Level::Warning })
+    Some(SkillProblem { path: hook.file.clone(), message: what, level: ProblemLevel::Warning })
 }
 
-/// True if a subscription to this event includes [`GUARDED`].
+/// True if a subscription to this event includes [`GUARDED_EVENT`].
 pub(crate) fn is_guarded(event: &str) -> bool {
-    event == GUARDED || GUARDED.split(':').next() == Some(event)
+    event == GUARDED_EVENT || GUARDED_EVENT.split(':').next() == Some(event)
 }

@@ -8,22 +8,24 @@ use std::{
     time::Duration,
 };
 
-use homard_skills::{FrontMatter, Requires, as_bool, as_list, as_text, lookup, manifest, on_one_line, requires};
+use homard_skills::{
+    FrontMatter, SkillRequirements, as_bool, as_list, as_text, lookup, manifest, on_one_line, requires,
+};
 use serde_json::Value;
 
-use super::bundled::Bundled;
+use super::bundled::BundledHook;
 
 /// File that makes a directory a hook.
 pub(super) const FILE: &str = "HOOK.md";
 
 /// Maximum size of a file that is parsed.
-const FILE_BYTES: u64 = 256 * 1024;
+const MAX_FILE_BYTES: u64 = 256 * 1024;
 
 /// Maximum length of a name in characters.
-const NAME_CHARS: usize = 128;
+const MAX_NAME_CHARS: usize = 128;
 
 /// Maximum deadline that a hook may request.
-const LONGEST: Duration = Duration::from_secs(600);
+const MAX_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Script handlers run by Node; the first that exists is used.
 const SCRIPTS: [&str; 4] = ["handler.ts", "handler.js", "index.ts", "index.js"];
@@ -32,11 +34,11 @@ const SCRIPTS: [&str; 4] = ["handler.ts", "handler.js", "index.ts", "index.js"];
 const PROGRAMS: [&str; 3] = ["handler", "handler.sh", "handler.py"];
 
 /// Event types.
-const KINDS: [&str; 5] = ["command", "session", "agent", "gateway", "message"];
+const EVENT_TYPES: [&str; 5] = ["command", "session", "agent", "gateway", "message"];
 
 /// An internal hook as described by its file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hook {
+pub struct InternalHook {
     /// Its name, on one line.
     pub name: String,
     /// Its description.
@@ -54,11 +56,11 @@ pub struct Hook {
     /// True if it works without its requirements.
     pub always: bool,
     /// Requirements on the machine and the config.
-    pub requires: Requires,
+    pub requires: SkillRequirements,
     /// Installation instructions, as written.
     pub install: Vec<Value>,
     /// True if it is disabled by default.
-    pub is_off_at_first: bool,
+    pub is_disabled_by_default: bool,
     /// Deadline; `None` for the default.
     pub deadline: Option<Duration>,
     /// Its directory.
@@ -66,14 +68,14 @@ pub struct Hook {
     /// Path of its `HOOK.md`.
     pub file: PathBuf,
     /// Kind of location it was found in.
-    pub source: Source,
+    pub source: HookSource,
     /// Its handler.
-    pub handler: Handler,
+    pub handler: HookHandler,
 }
 
 /// Kinds of locations, lowest precedence first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum HookSource {
     /// `hooks.internal.load.extraDirs`.
     Extra,
     /// Bundled with the program.
@@ -84,7 +86,7 @@ pub enum Source {
     Workspace,
 }
 
-impl Source {
+impl HookSource {
     /// Returns its name as used by clients.
     pub fn name(self) -> &'static str {
         match self {
@@ -98,7 +100,7 @@ impl Source {
 
 /// Handler of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Handler {
+pub enum HookHandler {
     /// A module that Node loads.
     Script {
         /// Path of the module.
@@ -109,10 +111,10 @@ pub enum Handler {
     /// A program that is started for every event.
     Program(PathBuf),
     /// A bundled hook.
-    Bundled(Bundled),
+    Bundled(BundledHook),
 }
 
-impl Handler {
+impl HookHandler {
     /// Returns the file, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -124,7 +126,7 @@ impl Handler {
 
 /// Parses the hook in a directory, given by its canonical path; also returns notes about harmless mistakes. An error is
 /// the rest of a sentence that begins with the path of its file.
-pub(super) fn read(dir: &Path, source: Source) -> Result<(Hook, Vec<String>), String> {
+pub(super) fn read(dir: &Path, source: HookSource) -> Result<(InternalHook, Vec<String>), String> {
     let file = dir.join(FILE);
     let text = text_of(&file, dir)?;
     let matter = FrontMatter::read(&text)
@@ -134,17 +136,17 @@ pub(super) fn read(dir: &Path, source: Source) -> Result<(Hook, Vec<String>), St
     let folder = dir.file_name().map(|name| on_one_line(&name.to_string_lossy())).unwrap_or_default();
     let name = said("name").map(|name| on_one_line(&name)).filter(|name| !name.is_empty()).unwrap_or(folder);
     let length = name.chars().count();
-    if length > NAME_CHARS {
-        return Err(format!("has a name of {length} characters; at most {NAME_CHARS} are allowed"));
+    if length > MAX_NAME_CHARS {
+        return Err(format!("has a name of {length} characters; at most {MAX_NAME_CHARS} are allowed"));
     }
     let meta = manifest(matter.get("metadata"), &mut notes);
     let own = |key: &str| lookup(&meta, key).and_then(as_text);
     let list = |key: &str| lookup(&meta, key).map(as_list).unwrap_or_default();
     let events = list("events");
-    notes.extend(strange(&events, matter.flaw()));
+    notes.extend(event_notes(&events, matter.yaml_error()));
     let handler = handler(dir, own("export"))?;
     let deadline = lookup(&meta, "timeoutMs").and_then(Value::as_u64).filter(|ms| *ms > 0).map(Duration::from_millis);
-    let hook = Hook {
+    let hook = InternalHook {
         description: said("description").map(|text| on_one_line(&text)).unwrap_or_default(),
         homepage: own("homepage").or_else(|| said("homepage")),
         key: own("hookKey").unwrap_or_else(|| name.clone()),
@@ -154,8 +156,8 @@ pub(super) fn read(dir: &Path, source: Source) -> Result<(Hook, Vec<String>), St
         always: lookup(&meta, "always").and_then(as_bool).unwrap_or(false),
         requires: requires(lookup(&meta, "requires")),
         install: lookup(&meta, "install").and_then(Value::as_array).cloned().unwrap_or_default(),
-        is_off_at_first: matter.get("enabled").as_ref().and_then(as_bool) == Some(false),
-        deadline: deadline.map(|deadline| deadline.min(LONGEST)),
+        is_disabled_by_default: matter.get("enabled").as_ref().and_then(as_bool) == Some(false),
+        deadline: deadline.map(|deadline| deadline.min(MAX_DEADLINE)),
         dir: dir.to_owned(),
         file,
         source,
@@ -166,35 +168,36 @@ pub(super) fn read(dir: &Path, source: Source) -> Result<(Hook, Vec<String>), St
 }
 
 /// Returns notes about suspicious event names.
-fn strange(events: &[String], flaw: Option<&str>) -> Vec<String> {
+fn event_notes(events: &[String], flaw: Option<&str>) -> Vec<String> {
     if events.is_empty() {
         let why = flaw.map(|flaw| format!(" (its front matter is not YAML: {flaw})")).unwrap_or_default();
         let way = r#"write metadata: {"openclaw": {"events": ["command:new"]}}"#;
-        return vec![format!("names no events, so it never hears of anything{why}; {way}")];
+        return vec![format!("lists no events, so it is never called{why}; {way}")];
     }
-    let is_strange = |event: &&String| !KINDS.contains(&event.split(':').next().unwrap_or_default());
-    let told =
-        |event: &String| format!("listens to {event:?}, which never happens; events begin with {}", KINDS.join(", "));
+    let is_strange = |event: &&String| !EVENT_TYPES.contains(&event.split(':').next().unwrap_or_default());
+    let told = |event: &String| {
+        format!("subscribes to the unknown event {event:?}; events begin with {}", EVENT_TYPES.join(", "))
+    };
     events.iter().filter(is_strange).map(told).collect()
 }
 
 /// Finds the handler.
-fn handler(dir: &Path, export: Option<String>) -> Result<Handler, String> {
+fn handler(dir: &Path, export: Option<String>) -> Result<HookHandler, String> {
     let is_there = |name: &&str| dir.join(name).symlink_metadata().is_ok();
     if let Some(name) = SCRIPTS.into_iter().find(is_there) {
         let path = inside(&dir.join(name), dir)?;
-        return Ok(Handler::Script { path, export: export.unwrap_or_else(|| "default".to_owned()) });
+        return Ok(HookHandler::Script { path, export: export.unwrap_or_else(|| "default".to_owned()) });
     }
     let Some(name) = PROGRAMS.into_iter().find(is_there) else {
         let (scripts, programs) = (SCRIPTS.join(", "), PROGRAMS.join(", "));
-        return Err(format!("has no handler beside it; put one of {scripts} there, or a program: {programs}"));
+        return Err(format!("has no handler in its folder; add one of {scripts}, or a program: {programs}"));
     };
     let path = inside(&dir.join(name), dir)?;
     let mode = fs::metadata(&path).map_err(|error| format!("has a handler that cannot be read: {}", error.kind()))?;
     if mode.permissions().mode() & 0o111 == 0 {
-        return Err(format!("has a handler that must not be executed; allow it with: chmod +x {}", path.display()));
+        return Err(format!("has a handler that is not executable; fix it with: chmod +x {}", path.display()));
     }
-    Ok(Handler::Program(path))
+    Ok(HookHandler::Program(path))
 }
 
 /// Returns the canonical path of a file, if it is a regular file in this directory, which is canonical.
@@ -203,7 +206,7 @@ fn inside(path: &Path, dir: &Path) -> Result<PathBuf, String> {
     let real = fs::canonicalize(path).map_err(|error| format!("has a {name} that cannot be read: {}", error.kind()))?;
     if !real.starts_with(dir) {
         return Err(format!(
-            "has a {name} that is a link out of its folder, so it is not used; put the file itself there"
+            "has a {name} that is a link out of its folder, so it is not used; replace the link with the file"
         ));
     }
     if real.is_file() { Ok(real) } else { Err(format!("has a {name} that is not a file")) }
@@ -214,19 +217,19 @@ pub(super) fn text_of(file: &Path, dir: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {}", error.kind());
     let real = fs::canonicalize(file).map_err(unreadable)?;
     if !real.starts_with(dir) {
-        return Err("is a link out of its folder, so it is not read; put the file itself there".to_owned());
+        return Err("is a link out of its folder, so it is not read; replace the link with the file".to_owned());
     }
     // Checked before opening: opening a FIFO would block until it is written to.
     if !real.is_file() {
         return Err("is not a file".to_owned());
     }
     let mut bytes = Vec::new();
-    fs::File::open(real).and_then(|file| file.take(FILE_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES {
-        return Err(format!("is larger than the {FILE_BYTES} bytes that it may have"));
+    fs::File::open(real).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("is larger than the limit of {MAX_FILE_BYTES} bytes"));
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    text.ok_or_else(|| "is not text in UTF-8".to_owned())
+    text.ok_or_else(|| "is not UTF-8 text".to_owned())
 }
 
 #[cfg(test)]
@@ -254,9 +257,9 @@ mod tests {
     #[test]
     fn what_a_file_says_is_read_whole() {
         let (_temp, dir) = folder(&[("HOOK.md", MATTER), ("handler.js", ""), ("index.ts", "")]);
-        let (hook, notes) = read(&dir, Source::Managed).unwrap();
+        let (hook, notes) = read(&dir, HookSource::Managed).unwrap();
         let texts = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        let expected = Hook {
+        let expected = InternalHook {
             name: "tide".to_owned(),
             description: "Tell: it is high".to_owned(),
             homepage: Some("https://x.example".to_owned()),
@@ -265,13 +268,13 @@ mod tests {
             events: texts(&["command:new", "agent"]),
             os: texts(&["linux", "darwin"]),
             always: false,
-            requires: Requires { bins: texts(&["sh"]), env: texts(&["TIDE"]), ..Requires::default() },
+            requires: SkillRequirements { bins: texts(&["sh"]), env: texts(&["TIDE"]), ..SkillRequirements::default() },
             install: vec![serde_json::json!({"id": "x", "kind": "npm"})],
-            is_off_at_first: false,
+            is_disabled_by_default: false,
             deadline: Some(Duration::from_millis(900)),
             file: dir.join("HOOK.md"),
-            source: Source::Managed,
-            handler: Handler::Script { path: dir.join("handler.js"), export: "run".to_owned() },
+            source: HookSource::Managed,
+            handler: HookHandler::Script { path: dir.join("handler.js"), export: "run".to_owned() },
             dir,
         };
         assert_eq!((hook, notes), (expected, Vec::new()));
@@ -282,7 +285,7 @@ mod tests {
         let chosen = |files: &[(&str, &str)]| {
             let files: Vec<_> = [("HOOK.md", MATTER)].iter().chain(files).copied().collect();
             let (_temp, dir) = folder(&files);
-            let read = read(&dir, Source::Extra).map(|(hook, _)| hook.handler.path().unwrap().to_owned());
+            let read = read(&dir, HookSource::Extra).map(|(hook, _)| hook.handler.path().unwrap().to_owned());
             read.map(|path| path.strip_prefix(&dir).unwrap().display().to_string())
                 .map_err(|what| what.replace(dir.to_str().unwrap(), "$DIR"))
         };
@@ -291,9 +294,9 @@ mod tests {
         assert_eq!(chosen(&[("handler.py*", ""), ("handler.sh*", "")]).unwrap(), "handler.sh");
         assert_eq!(
             chosen(&[("handler.sh", "")]).unwrap_err(),
-            "has a handler that must not be executed; allow it with: chmod +x $DIR/handler.sh"
+            "has a handler that is not executable; fix it with: chmod +x $DIR/handler.sh"
         );
-        assert!(chosen(&[]).unwrap_err().starts_with("has no handler beside it; put one of handler.ts, "));
+        assert!(chosen(&[]).unwrap_err().starts_with("has no handler in its folder; add one of handler.ts, "));
     }
 
     #[test]
@@ -302,24 +305,25 @@ mod tests {
         let outside = temp.path().join("outside.js");
         fs::write(&outside, "").unwrap();
         symlink(&outside, dir.join("handler.js")).unwrap();
-        let refused = read(&dir, Source::Managed).unwrap_err();
+        let refused = read(&dir, HookSource::Managed).unwrap_err();
         assert!(refused.starts_with("has a handler.js that is a link out of its folder"), "{refused}");
         fs::remove_file(dir.join("HOOK.md")).unwrap();
         symlink(&outside, dir.join("HOOK.md")).unwrap();
-        assert!(read(&dir, Source::Managed).unwrap_err().starts_with("is a link out of its folder"));
+        assert!(read(&dir, HookSource::Managed).unwrap_err().starts_with("is a link out of its folder"));
     }
 
     #[test]
     fn what_is_odd_is_told_and_the_rest_is_read() {
         let odd = |text: &str| {
             let (_temp, dir) = folder(&[("HOOK.md", text), ("index.js", "")]);
-            read(&dir, Source::Managed).map(|(hook, notes)| (hook.name, hook.is_off_at_first, notes))
+            read(&dir, HookSource::Managed).map(|(hook, notes)| (hook.name, hook.is_disabled_by_default, notes))
         };
         let (name, is_off, notes) = odd("---\nenabled: no\n---\n").unwrap();
         assert_eq!((name.as_str(), is_off, notes.len()), ("tide", true, 1));
-        assert!(notes[0].starts_with("names no events, so it never hears of anything; write metadata: "), "{notes:?}");
+        assert!(notes[0].starts_with("lists no events, so it is never called; write metadata: "), "{notes:?}");
         let strange = "---\nmetadata: {openclaw: {events: [weather:rain, command]}}\n---\n";
-        let told = "listens to \"weather:rain\", which never happens; events begin with command, session, agent, gateway, message";
+        let told = "subscribes to the unknown event \"weather:rain\"; events begin with command, session, agent, \
+             gateway, message";
         assert_eq!(odd(strange).unwrap(), ("tide".to_owned(), false, vec![told.to_owned()]));
         assert!(odd("just text").unwrap_err().starts_with("has no front matter"));
         assert!(odd(&format!("---\nname: {}\n---\n", "x".repeat(200))).unwrap_err().contains("200 characters"));

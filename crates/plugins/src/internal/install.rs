@@ -7,25 +7,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_skills::Problem;
+use homard_skills::SkillProblem;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    discover::{Found, within},
-    hook_md::{FILE, Source, text_of},
+    discover::{DiscoveredHooks, within},
+    hook_md::{FILE, HookSource, text_of},
 };
 
 /// Maximum number of files, and total bytes.
-const FILES: usize = 5000;
-const BYTES: u64 = 64 * 1024 * 1024;
+const MAX_FILES: usize = 5000;
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Maximum length of an id in characters.
-const ID_CHARS: usize = 80;
+const MAX_ID_CHARS: usize = 80;
 
 /// A hook or pack that can be installed or was installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstalledHook {
     /// Name of its directory.
     pub id: String,
     /// Its path.
@@ -37,7 +37,7 @@ pub struct Installed {
     /// Fingerprint of its content.
     pub hash: String,
     /// Problems found.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SkillProblem>,
 }
 
 /// Why the installation failed.
@@ -45,18 +45,18 @@ pub struct Installed {
 pub enum InstallError {
     /// The source cannot be installed.
     #[error("{} {what}", .path.display())]
-    Unfit {
+    Invalid {
         /// The path concerned.
         path: PathBuf,
         /// The rest of the sentence.
         what: String,
     },
     /// The name is taken.
-    #[error("{} is there already; --force puts the new one in its place", .0.display())]
-    Taken(PathBuf),
+    #[error("{} already exists; use --force to replace it", .0.display())]
+    Exists(PathBuf),
     /// A file operation failed.
     #[error("{} cannot be copied", .path.display())]
-    Disk {
+    Io {
         /// The path concerned.
         path: PathBuf,
         /// Error of the operating system.
@@ -67,7 +67,7 @@ pub enum InstallError {
 
 /// Whether an existing installation may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replace {
+pub enum ReplacePolicy {
     /// It is kept, and the installation fails.
     Never,
     /// It is replaced.
@@ -75,18 +75,22 @@ pub enum Replace {
 }
 
 /// Examines what can be installed from a directory. Blocks.
-pub fn look(source: &Path) -> Result<Installed, InstallError> {
-    let unfit = |what: &str| InstallError::Unfit { path: source.to_owned(), what: what.to_owned() };
+pub fn inspect(source: &Path) -> Result<InstalledHook, InstallError> {
+    let unfit = |what: &str| InstallError::Invalid { path: source.to_owned(), what: what.to_owned() };
     let dir = match fs::canonicalize(source) {
         Ok(dir) if dir.is_dir() => dir,
-        Ok(_) => return Err(unfit("is not a folder; unpack an archive first, and name the folder with its HOOK.md")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Ok(_) => {
             return Err(unfit(
-                "is not there; name a folder with a HOOK.md. Packages are not downloaded: fetch one with `npm pack`, \
-                 look at it, unpack it, and name its folder",
+                "is not a folder; unpack an archive first, then specify the folder that contains HOOK.md",
             ));
         }
-        Err(error) => return Err(InstallError::Disk { path: source.to_owned(), source: error }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(unfit(
+                "does not exist; specify a folder with a HOOK.md. Packages are not downloaded: fetch one with `npm \
+                 pack`, inspect and unpack it, and specify its folder",
+            ));
+        }
+        Err(error) => return Err(InstallError::Io { path: source.to_owned(), source: error }),
     };
     let is_hook = dir.join(FILE).is_file();
     let package =
@@ -94,47 +98,47 @@ pub fn look(source: &Path) -> Result<Installed, InstallError> {
     if !is_hook && package.is_none() {
         return Err(unfit("has neither a HOOK.md nor a package.json that names hooks"));
     }
-    let Found { hooks, problems } = within(&dir, Source::Managed);
+    let DiscoveredHooks { hooks, problems } = within(&dir, HookSource::Managed);
     let Some(first) = hooks.first() else {
         let why = problems.first().map_or_else(|| "no hooks were found".to_owned(), ToString::to_string);
-        return Err(unfit(&format!("holds no hook that works: {why}")));
+        return Err(unfit(&format!("contains no usable hook: {why}")));
     };
     let named = |key: &str| package.as_ref().and_then(|package| package.get(key)?.as_str().map(ToOwned::to_owned));
     let name = if is_hook { first.name.clone() } else { named("name").unwrap_or_default() };
-    let id = id(&name).ok_or_else(|| unfit("has a name that cannot be a folder's"))?;
-    Ok(Installed {
+    let id = id(&name).ok_or_else(|| unfit("has a name that cannot be used as a folder name"))?;
+    Ok(InstalledHook {
         id,
         hooks: hooks.into_iter().map(|hook| hook.name).collect(),
         version: named("version"),
-        hash: hash(&dir, &content(&dir)?)?,
+        hash: hash(&dir, &list_files(&dir)?)?,
         problems,
         path: dir,
     })
 }
 
 /// Copies a hook or a pack into the directory of managed hooks, atomically. Blocks.
-pub fn install(source: &Path, managed: &Path, replace: Replace) -> Result<Installed, InstallError> {
-    let found = look(source)?;
+pub fn install(source: &Path, managed: &Path, replace: ReplacePolicy) -> Result<InstalledHook, InstallError> {
+    let found = inspect(source)?;
     let disk = |path: &Path| {
         let path = path.to_owned();
-        move |source: io::Error| InstallError::Disk { path, source }
+        move |source: io::Error| InstallError::Io { path, source }
     };
     fs::create_dir_all(managed).map_err(disk(managed))?;
     let managed = fs::canonicalize(managed).map_err(disk(managed))?;
     let target = managed.join(&found.id);
     if managed.starts_with(&found.path) || found.path.starts_with(&managed) {
-        let what = "cannot be copied there: one of the two folders is in the other".to_owned();
-        return Err(InstallError::Unfit { path: found.path, what });
+        let what = "cannot be copied there: one of the two folders contains the other".to_owned();
+        return Err(InstallError::Invalid { path: found.path, what });
     }
     let is_taken = target.symlink_metadata().is_ok();
-    if is_taken && replace == Replace::Never {
-        return Err(InstallError::Taken(target));
+    if is_taken && replace == ReplacePolicy::Never {
+        return Err(InstallError::Exists(target));
     }
     let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&managed).map_err(disk(&managed))?;
     let (new, old) = (aside.path().join("new"), aside.path().join("old"));
     copy(&found.path, &new)?;
     // Computed from the copy, since the source may have changed meanwhile.
-    let hash = hash(&new, &content(&new)?)?;
+    let hash = hash(&new, &list_files(&new)?)?;
     if is_taken {
         fs::rename(&target, &old).map_err(disk(&target))?;
     }
@@ -142,36 +146,36 @@ pub fn install(source: &Path, managed: &Path, replace: Replace) -> Result<Instal
         if is_taken && let Err(error) = fs::rename(&old, &target) {
             // Prevents the old version from being deleted with the temporary directory.
             let kept = aside.keep();
-            tracing::error!(%error, kept = %kept.display(), "a hook could not be put back");
+            tracing::error!(%error, kept = %kept.display(), "failed to restore the previous version of a hook");
         }
         return Err(disk(&target)(error));
     }
     fs::File::open(&managed).and_then(|folder| folder.sync_all()).map_err(disk(&managed))?;
-    Ok(Installed { path: target, hash, ..found })
+    Ok(InstalledHook { path: target, hash, ..found })
 }
 
 /// Computes the fingerprint of a directory. Blocks.
 pub fn fingerprint(dir: &Path) -> Result<String, InstallError> {
-    hash(dir, &content(dir)?)
+    hash(dir, &list_files(dir)?)
 }
 
 /// Converts a package name to a directory name: without scope and path components.
 fn id(name: &str) -> Option<String> {
     let name = name.rsplit('/').next().unwrap_or_default().trim();
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let id: String = name.chars().map(|c| if is_plain(c) { c } else { '-' }).take(ID_CHARS).collect();
+    let id: String = name.chars().map(|c| if is_plain(c) { c } else { '-' }).take(MAX_ID_CHARS).collect();
     let id = id.trim_start_matches(['.', '-']);
     (!id.is_empty()).then(|| id.to_owned())
 }
 
 /// Lists the files of a directory, relative and sorted. Links and special files are rejected.
-fn content(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
-    let unfit = |path: &Path, what: String| InstallError::Unfit { path: path.to_owned(), what };
+fn list_files(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let unfit = |path: &Path, what: String| InstallError::Invalid { path: path.to_owned(), what };
     let (mut files, mut bytes) = (Vec::new(), 0);
     let mut waiting = VecDeque::from([PathBuf::new()]);
     while let Some(folder) = waiting.pop_front() {
         let place = dir.join(&folder);
-        let disk = |source| InstallError::Disk { path: place.clone(), source };
+        let disk = |source| InstallError::Io { path: place.clone(), source };
         for entry in fs::read_dir(&place).map_err(disk)? {
             let entry = entry.map_err(disk)?;
             let (meta, path) = (entry.metadata().map_err(disk)?, folder.join(entry.file_name()));
@@ -183,10 +187,13 @@ fn content(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
                 bytes += meta.len();
                 files.push(path);
             } else {
-                return Err(unfit(&entry.path(), "is a link or no file; only files and folders are taken".to_owned()));
+                return Err(unfit(
+                    &entry.path(),
+                    "is a link or special file; only regular files and folders can be installed".to_owned(),
+                ));
             }
-            if files.len() + waiting.len() > FILES || bytes > BYTES {
-                return Err(unfit(dir, format!("has more than {FILES} files or {BYTES} bytes")));
+            if files.len() + waiting.len() > MAX_FILES || bytes > MAX_BYTES {
+                return Err(unfit(dir, format!("has more than {MAX_FILES} files or {MAX_BYTES} bytes")));
             }
         }
     }
@@ -202,7 +209,7 @@ fn hash(dir: &Path, files: &[PathBuf]) -> Result<String, InstallError> {
     let mut hash = Sha256::new();
     for file in files {
         let path = dir.join(file);
-        let bytes = fs::read(&path).map_err(|source| InstallError::Disk { path: path.clone(), source })?;
+        let bytes = fs::read(&path).map_err(|source| InstallError::Io { path: path.clone(), source })?;
         hash.update(file.as_os_str().as_encoded_bytes());
         // Lengths are included, so that different contents cannot collide.
         hash.update([0, u8::from(is_program(&path))]);
@@ -214,8 +221,8 @@ fn hash(dir: &Path, files: &[PathBuf]) -> Result<String, InstallError> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), InstallError> {
-    fs::create_dir(to).map_err(|source| InstallError::Disk { path: to.to_owned(), source })?;
-    for file in content(from)? {
+    fs::create_dir(to).map_err(|source| InstallError::Io { path: to.to_owned(), source })?;
+    for file in list_files(from)? {
         let (source, target) = (from.join(&file), to.join(&file));
         let copied = (|| {
             if let Some(folder) = target.parent() {
@@ -226,7 +233,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), InstallError> {
             fs::set_permissions(&target, fs::Permissions::from_mode(mode))?;
             fs::File::open(&target)?.sync_all()
         })();
-        copied.map_err(|error| InstallError::Disk { path: source, source: error })?;
+        copied.map_err(|error| InstallError::Io { path: source, source: error })?;
     }
     Ok(())
 }
@@ -237,13 +244,13 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct InstallFixture {
         _temp: tempfile::TempDir,
         source: PathBuf,
         managed: PathBuf,
     }
 
-    impl Place {
+    impl InstallFixture {
         fn new(files: &[(&str, &str)]) -> Self {
             let temp = tempfile::tempdir().unwrap();
             let top = fs::canonicalize(temp.path()).unwrap();
@@ -258,7 +265,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        fn install(&self, replace: Replace) -> Result<Installed, String> {
+        fn install(&self, replace: ReplacePolicy) -> Result<InstalledHook, String> {
             let told = install(&self.source, &self.managed, replace);
             let top = format!("{}/", self.source.parent().unwrap().display());
             told.map_err(|error| error.to_string().replace(&top, ""))
@@ -274,18 +281,19 @@ mod tests {
 
     #[test]
     fn a_hook_is_copied_whole_and_never_over_another() {
-        let place = Place::new(&[("HOOK.md", HOOK), ("handler.sh", "x"), ("lib/a.txt", "a"), (".git/config", "g")]);
+        let place =
+            InstallFixture::new(&[("HOOK.md", HOOK), ("handler.sh", "x"), ("lib/a.txt", "a"), (".git/config", "g")]);
         fs::set_permissions(place.source.join("handler.sh"), fs::Permissions::from_mode(0o700)).unwrap();
-        let done = place.install(Replace::Never).unwrap();
+        let done = place.install(ReplacePolicy::Never).unwrap();
         let target = place.managed.join("Tide-Hook");
         assert_eq!((done.id.as_str(), &done.path, done.hooks.join(" ").as_str()), ("Tide-Hook", &target, "Tide Hook"));
         assert_eq!(done.hash, fingerprint(&target).unwrap());
         assert_eq!(fs::read_to_string(target.join("lib/a.txt")).unwrap(), "a");
         assert!(is_program(&target.join("handler.sh")) && !target.join(".git").exists());
-        let refused = "state/hooks/Tide-Hook is there already; --force puts the new one in its place";
-        assert_eq!(place.install(Replace::Never), Err(refused.to_owned()));
+        let refused = "state/hooks/Tide-Hook already exists; use --force to replace it";
+        assert_eq!(place.install(ReplacePolicy::Never), Err(refused.to_owned()));
         place.write("lib/a.txt", "b");
-        let again = place.install(Replace::Allowed).unwrap();
+        let again = place.install(ReplacePolicy::Allowed).unwrap();
         assert_ne!(again.hash, done.hash);
         assert_eq!(fs::read_to_string(target.join("lib/a.txt")).unwrap(), "b");
         assert_eq!(place.installed(), ["Tide-Hook"]);
@@ -294,31 +302,29 @@ mod tests {
     #[test]
     fn a_pack_is_called_as_its_package() {
         let package = r#"{"name": "@me/sea.hooks", "version": "1.2.0", "openclaw": {"hooks": ["./a"]}}"#;
-        let place = Place::new(&[("package.json", package), ("a/HOOK.md", HOOK), ("a/index.js", "")]);
-        let done = place.install(Replace::Never).unwrap();
+        let place = InstallFixture::new(&[("package.json", package), ("a/HOOK.md", HOOK), ("a/index.js", "")]);
+        let done = place.install(ReplacePolicy::Never).unwrap();
         assert_eq!((done.id.as_str(), done.version.as_deref()), ("sea.hooks", Some("1.2.0")));
     }
 
     #[test]
     fn what_is_no_hook_or_leads_elsewhere_is_refused_and_leaves_nothing() {
         let told = |files: &[(&str, &str)]| {
-            let place = Place::new(files);
+            let place = InstallFixture::new(files);
             fs::create_dir_all(&place.source).unwrap();
-            let told = place.install(Replace::Never).unwrap_err();
+            let told = place.install(ReplacePolicy::Never).unwrap_err();
             assert_eq!(place.installed(), Vec::<String>::new());
             told
         };
         assert_eq!(told(&[("a.txt", "")]), "source has neither a HOOK.md nor a package.json that names hooks");
-        assert!(told(&[("HOOK.md", HOOK)]).contains("holds no hook that works: source/HOOK.md has no handler"));
-        assert!(
-            told(&[("package.json", "{}"), ("a/b", "")]).ends_with("holds no hook that works: no hooks were found")
-        );
-        let place = Place::new(&[("HOOK.md", HOOK), ("index.js", "")]);
+        assert!(told(&[("HOOK.md", HOOK)]).contains("contains no usable hook: source/HOOK.md has no handler"));
+        assert!(told(&[("package.json", "{}"), ("a/b", "")]).ends_with("contains no usable hook: no hooks were found"));
+        let place = InstallFixture::new(&[("HOOK.md", HOOK), ("index.js", "")]);
         symlink("/etc/passwd", place.source.join("more")).unwrap();
-        let link = "source/more is a link or no file; only files and folders are taken";
-        assert_eq!(place.install(Replace::Never), Err(link.to_owned()));
-        let nowhere = install(Path::new("no/such"), &place.managed, Replace::Never).unwrap_err().to_string();
-        assert!(nowhere.starts_with("no/such is not there; name a folder with a HOOK.md."), "{nowhere}");
+        let link = "source/more is a link or special file; only regular files and folders can be installed";
+        assert_eq!(place.install(ReplacePolicy::Never), Err(link.to_owned()));
+        let nowhere = install(Path::new("no/such"), &place.managed, ReplacePolicy::Never).unwrap_err().to_string();
+        assert!(nowhere.starts_with("no/such does not exist; specify a folder with a HOOK.md."), "{nowhere}");
     }
 
     #[test]
@@ -330,8 +336,8 @@ mod tests {
 
     #[test]
     fn a_folder_is_not_copied_into_itself() {
-        let place = Place::new(&[("HOOK.md", HOOK), ("index.js", "")]);
-        let told = install(&place.source, &place.source.join("hooks"), Replace::Never).unwrap_err().to_string();
-        assert!(told.ends_with("one of the two folders is in the other"), "{told}");
+        let place = InstallFixture::new(&[("HOOK.md", HOOK), ("index.js", "")]);
+        let told = install(&place.source, &place.source.join("hooks"), ReplacePolicy::Never).unwrap_err().to_string();
+        assert!(told.ends_with("one of the two folders contains the other"), "{told}");
     }
 }

@@ -1,14 +1,14 @@
 //! What OpenClaw calls internal hooks: directories with a `HOOK.md` and a handler for events of commands, sessions,
 //! messages, bootstrap files and the gateway.
 //!
-//! Start with [`Hook`] (the parsed file), then [`discover`] (finding them), [`judge`] (which are active) and
+//! Start with [`InternalHook`] (the parsed file), then [`discover`] (finding them), [`decide`] (which are active) and
 //! [`listeners`] (building them). A handler is a program (`exec`), a script that Node runs (`scripts`), or bundled
 //! ([`bundled`]). Nothing here reads the environment or the config file.
 
 mod hook_md;
 
+mod decide;
 mod discover;
-mod judge;
 
 pub mod bundled;
 mod exec;
@@ -21,19 +21,19 @@ mod status;
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use homard_hooks::{DEADLINE, Listener};
-use homard_skills::{Host, Level, Missing, Problem, Requires};
+use homard_skills::{HostEnvironment, MissingRequirements, ProblemLevel, SkillProblem, SkillRequirements};
 
-pub use bundled::{Ask, House, WriteFile};
-pub use discover::{Found, Roots, discover};
+pub use bundled::{BundledServices, TextFunction, WriteFile};
+pub use decide::{DisabledReason, HookDecisionState, HookEntry, HookRules, decide};
+pub use discover::{DiscoveredHooks, HookRoots, discover};
 pub use guard::guard_problem;
-pub use hook_md::{Handler, Hook, Source};
-pub use install::{InstallError, Installed, Replace, fingerprint, install, look};
-pub use judge::{Entry, Off, Rules, Verdict, judge};
-pub use scripts::{LoadedScript, Script, Scripts};
+pub use hook_md::{HookHandler, HookSource, InternalHook};
+pub use install::{InstallError, InstalledHook, ReplacePolicy, fingerprint, inspect, install};
+pub use scripts::{LoadedScript, Script, ScriptRunner};
 pub use status::report;
 
-use exec::Program;
-use guard::{AbsentHook, GuardListener};
+use exec::ProgramListener;
+use guard::{GuardListener, MissingHookGuard};
 use scripts::ScriptListener;
 
 /// Deadline of a script, which includes starting Node.
@@ -43,11 +43,11 @@ const SCRIPT_DEADLINE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// Locations of hooks.
-    pub roots: Roots,
+    pub roots: HookRoots,
     /// The owner's settings.
-    pub rules: Rules,
+    pub rules: HookRules,
     /// Properties of the machine.
-    pub host: Host,
+    pub host: HostEnvironment,
     /// State directory.
     pub state: PathBuf,
     /// Workspace of the default agent, used if an event names none.
@@ -60,20 +60,23 @@ pub struct Settings {
 /// Nothing is started yet: programs are started for every event, and Node for the first one.
 pub fn listeners(
     settings: &Settings,
-    scripts: Option<&Arc<dyn Scripts>>,
-    house: &House,
-) -> (Vec<Arc<dyn Listener>>, Vec<Problem>) {
-    let Found { hooks, mut problems } = discover(&settings.roots);
+    scripts: Option<&Arc<dyn ScriptRunner>>,
+    house: &BundledServices,
+) -> (Vec<Arc<dyn Listener>>, Vec<SkillProblem>) {
+    let DiscoveredHooks { hooks, mut problems } = discover(&settings.roots);
     let mut listeners: Vec<Arc<dyn Listener>> = Vec::new();
-    let mut absent: BTreeSet<&String> = guard::wanted(&settings.rules).collect();
+    let mut absent: BTreeSet<&String> = guard::expected_guards(&settings.rules).collect();
     for hook in hooks {
-        let verdict = judge(&hook, &settings.host, &settings.rules);
-        let warning = |what: String| Problem { path: hook.file.clone(), what, level: Level::Warning };
-        if !verdict.takes_part() {
+        let verdict = decide(&hook, &settings.host, &settings.rules);
+        let warning =
+            |what: String| SkillProblem { path: hook.file.clone(), message: what, level: ProblemLevel::Warning };
+        if !verdict.is_active() {
             // Missing requirements of a disabled hook are not reported.
-            if verdict.off.is_none() {
-                problems
-                    .push(warning(format!("is a hook that is on and cannot work here: {}", lack(&verdict.missing))));
+            if verdict.disabled.is_none() {
+                problems.push(warning(format!(
+                    "is an enabled hook that cannot run: {}",
+                    describe_missing(&verdict.missing)
+                )));
             }
             continue;
         }
@@ -81,9 +84,9 @@ pub fn listeners(
         problems.extend(guard_problem(&hook, &settings.rules));
         let guard = entry.guard.clone();
         let listener: Arc<dyn Listener> = match &hook.handler {
-            Handler::Bundled(bundled) => bundled.listener(settings, &entry, house),
-            Handler::Program(path) => Arc::new(Program::new(&hook, path, &entry, &settings.host)),
-            Handler::Script { path, export } => match scripts {
+            HookHandler::Bundled(bundled) => bundled.listener(settings, &entry, house),
+            HookHandler::Program(path) => Arc::new(ProgramListener::new(&hook, path, &entry, &settings.host)),
+            HookHandler::Script { path, export } => match scripts {
                 Some(scripts) => {
                     let script = Script {
                         name: hook.name.clone(),
@@ -96,7 +99,7 @@ pub fn listeners(
                     Arc::new(ScriptListener::new(script, scripts.clone(), deadline))
                 }
                 None => {
-                    let what = "is a hook that is on, and nobody here can run its script; it needs Node 22 or newer";
+                    let what = "is an enabled hook whose script cannot run; it needs Node 22 or newer";
                     problems.push(warning(what.to_owned()));
                     continue;
                 }
@@ -105,13 +108,13 @@ pub fn listeners(
         absent.remove(&hook.key);
         listeners.push(if guard.is_set() { Arc::new(GuardListener { hook: listener, guard }) } else { listener });
     }
-    listeners.extend(absent.into_iter().map(|key| Arc::new(AbsentHook::new(key)) as Arc<dyn Listener>));
+    listeners.extend(absent.into_iter().map(|key| Arc::new(MissingHookGuard::new(key)) as Arc<dyn Listener>));
     (listeners, problems)
 }
 
 /// Describes missing requirements.
-pub fn lack(missing: &Missing) -> String {
-    let Missing { os, requires: Requires { bins, any_bins, env, config }, fault } = missing;
+pub fn describe_missing(missing: &MissingRequirements) -> String {
+    let MissingRequirements { os, requires: SkillRequirements { bins, any_bins, env, config }, fault } = missing;
     if !os.is_empty() {
         return format!("it works on {} only", os.join(" or "));
     }
@@ -124,7 +127,7 @@ pub fn lack(missing: &Missing) -> String {
 }
 
 /// Deadline of a program.
-fn deadline(hook: &Hook) -> Duration {
+fn deadline(hook: &InternalHook) -> Duration {
     hook.deadline.unwrap_or(DEADLINE)
 }
 

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use homard_hooks::{Heard, HookError, Listener, Signal};
+use homard_hooks::{HookError, InternalEvent, Listener, ListenerResult};
 use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::SCRIPT_DEADLINE;
-use crate::hook::SHARE;
+use crate::hook::DEADLINE_SHARE;
 
 /// A handler to be loaded.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,25 +42,30 @@ pub struct LoadedScript {
 
 /// A runner of scripts: the Node process.
 #[async_trait]
-pub trait Scripts: Send + Sync {
+pub trait ScriptRunner: Send + Sync {
     /// Loads handlers; for each, in order, returns a handle or an error.
     async fn load(&self, scripts: &[Script], within: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError>;
 
     /// Passes an event to a handler. `None` if the process that loaded it is gone: the event was not sent, and the
     /// handler has to be loaded again.
-    async fn emit(&self, script: &LoadedScript, signal: &Signal, within: Duration) -> Result<Option<Heard>, HookError>;
+    async fn emit(
+        &self,
+        script: &LoadedScript,
+        signal: &InternalEvent,
+        within: Duration,
+    ) -> Result<Option<ListenerResult>, HookError>;
 }
 
 /// A hook whose handler is a script. It is loaded at the first event, and again after every restart of the process.
 pub(super) struct ScriptListener {
     script: Script,
-    scripts: Arc<dyn Scripts>,
+    scripts: Arc<dyn ScriptRunner>,
     deadline: Duration,
     loaded: Mutex<Option<LoadedScript>>,
 }
 
 impl ScriptListener {
-    pub(super) fn new(script: Script, scripts: Arc<dyn Scripts>, deadline: Duration) -> Self {
+    pub(super) fn new(script: Script, scripts: Arc<dyn ScriptRunner>, deadline: Duration) -> Self {
         Self { script, scripts, deadline, loaded: Mutex::default() }
     }
 
@@ -72,8 +77,11 @@ impl ScriptListener {
         let all = self.scripts.load(std::slice::from_ref(&self.script), within).await?;
         let wrong =
             |what: String| HookError::Failed(format!("{} cannot be loaded: {what}", self.script.path.display()));
-        let script =
-            all.into_iter().next().unwrap_or_else(|| Err("nobody answered for it".to_owned())).map_err(wrong)?;
+        let script = all
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| Err("the Node host returned no result".to_owned()))
+            .map_err(wrong)?;
         Ok(loaded.insert(script).clone())
     }
 }
@@ -92,8 +100,8 @@ impl Listener for ScriptListener {
         self.deadline
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
-        let by = Instant::now() + self.deadline.min(SCRIPT_DEADLINE).mul_f64(SHARE);
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let by = Instant::now() + self.deadline.min(SCRIPT_DEADLINE).mul_f64(DEADLINE_SHARE);
         let left = || by.saturating_duration_since(Instant::now());
         loop {
             let script = self.loaded(left()).await?;
@@ -115,10 +123,10 @@ mod tests {
 
     /// Loads everything but `broken.js`, records its calls, and acts as a new process after every `stop`.
     #[derive(Default)]
-    struct Played(Lock<(u64, Vec<String>)>);
+    struct RecordingHost(Lock<(u64, Vec<String>)>);
 
     #[async_trait]
-    impl Scripts for Played {
+    impl ScriptRunner for RecordingHost {
         async fn load(&self, scripts: &[Script], _: Duration) -> Result<Vec<Result<LoadedScript, String>>, HookError> {
             let mut played = self.0.lock().unwrap();
             let (start, name) = (played.0, scripts[0].name.clone());
@@ -128,7 +136,12 @@ mod tests {
             Ok(vec![if is_broken { Err("it has no default export".to_owned()) } else { Ok(script) }])
         }
 
-        async fn emit(&self, script: &LoadedScript, signal: &Signal, _: Duration) -> Result<Option<Heard>, HookError> {
+        async fn emit(
+            &self,
+            script: &LoadedScript,
+            signal: &InternalEvent,
+            _: Duration,
+        ) -> Result<Option<ListenerResult>, HookError> {
             let mut played = self.0.lock().unwrap();
             if script.start != played.0 {
                 return Ok(None);
@@ -136,13 +149,13 @@ mod tests {
             played.1.push(format!("emit {}", signal.action));
             if signal.action == "stop" {
                 played.0 += 1;
-                return Err(HookError::Gone("it ended".to_owned()));
+                return Err(HookError::Unavailable("it ended".to_owned()));
             }
-            Ok(Some(Heard { messages: vec!["aye".to_owned()], bootstrap_files: None }))
+            Ok(Some(ListenerResult { messages: vec!["aye".to_owned()], bootstrap_files: None }))
         }
     }
 
-    fn listener(file: &str, scripts: Arc<Played>) -> ScriptListener {
+    fn listener(file: &str, scripts: Arc<RecordingHost>) -> ScriptListener {
         let script = Script {
             name: "tide".to_owned(),
             path: file.into(),
@@ -153,8 +166,8 @@ mod tests {
         ScriptListener::new(script, scripts, Duration::from_secs(1))
     }
 
-    fn signal(action: &str) -> Signal {
-        Signal {
+    fn signal(action: &str) -> InternalEvent {
+        InternalEvent {
             kind: "command".to_owned(),
             action: action.to_owned(),
             session_key: "agent:main:main".to_owned(),
@@ -166,20 +179,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_script_is_loaded_once_a_process_and_no_signal_is_lost_after_a_restart() {
-        let played = Arc::new(Played::default());
+        let played = Arc::new(RecordingHost::default());
         let listener = listener("/h/handler.js", played.clone());
-        assert_eq!(listener.hear(&signal("new")).await.unwrap().messages, ["aye"]);
-        listener.hear(&signal("reset")).await.unwrap();
-        listener.hear(&signal("stop")).await.unwrap_err();
+        assert_eq!(listener.handle(&signal("new")).await.unwrap().messages, ["aye"]);
+        listener.handle(&signal("reset")).await.unwrap();
+        listener.handle(&signal("stop")).await.unwrap_err();
         // The first event in the new process is handled, too: acceptance D9.
-        assert_eq!(listener.hear(&signal("new")).await.unwrap().messages, ["aye"]);
+        assert_eq!(listener.handle(&signal("new")).await.unwrap().messages, ["aye"]);
         let seen = played.0.lock().unwrap().1.join(", ");
         assert_eq!(seen, "load tide, emit new, emit reset, emit stop, load tide, emit new");
     }
 
     #[tokio::test]
     async fn a_script_that_cannot_be_loaded_says_why() {
-        let told = listener("/h/broken.js", Arc::default()).hear(&signal("new")).await.unwrap_err();
+        let told = listener("/h/broken.js", Arc::default()).handle(&signal("new")).await.unwrap_err();
         assert_eq!(told.to_string(), "/h/broken.js cannot be loaded: it has no default export");
     }
 }

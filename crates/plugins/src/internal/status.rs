@@ -1,24 +1,25 @@
 //! Status of hooks in the format of `hooks list --json` and `hooks info --json`.
 
-use homard_skills::{Missing, Requires};
+use homard_skills::{MissingRequirements, SkillRequirements};
 use serde_json::{Map, Value, json};
 
 use super::{
-    hook_md::{Handler, Hook, Source},
-    judge::{Off, Verdict},
+    decide::{DisabledReason, HookDecisionState},
+    hook_md::{HookHandler, HookSource, InternalHook},
 };
 
 /// Builds the report of a hook, with both OpenClaw's older and newer field names.
 ///
 /// Config values are not included, only whether they are set.
-pub fn report(hook: &Hook, verdict: &Verdict) -> Value {
-    let Verdict { off, missing: Missing { os, requires, fault } } = verdict;
-    let reason = off.map(Off::word).or_else(|| (!verdict.has_all()).then_some("missing requirements"));
+pub fn report(hook: &InternalHook, verdict: &HookDecisionState) -> Value {
+    let HookDecisionState { disabled: off, missing: MissingRequirements { os, requires, fault } } = verdict;
+    let reason =
+        off.map(DisabledReason::message).or_else(|| (!verdict.has_requirements()).then_some("missing requirements"));
     let is_satisfied = |path: &String| json!({"path": path, "satisfied": !requires.config.contains(path)});
     let kind = match &hook.handler {
-        Handler::Script { .. } => "script",
-        Handler::Program(_) => "program",
-        Handler::Bundled(_) => "bundled",
+        HookHandler::Script { .. } => "script",
+        HookHandler::Program(_) => "program",
+        HookHandler::Bundled(_) => "bundled",
     };
     let mut state = Map::new();
     let mut put = |key: &str, value: Value| drop(state.insert(key.to_owned(), value));
@@ -37,12 +38,12 @@ pub fn report(hook: &Hook, verdict: &Verdict) -> Value {
     }
     put("events", json!(hook.events));
     put("always", json!(hook.always));
-    put("bundled", json!(hook.source == Source::Bundled));
-    put("disabled", json!(*off == Some(Off::Entry)));
-    put("eligible", json!(*off != Some(Off::Entry) && verdict.has_all()));
+    put("bundled", json!(hook.source == HookSource::Bundled));
+    put("disabled", json!(*off == Some(DisabledReason::Entry)));
+    put("eligible", json!(*off != Some(DisabledReason::Entry) && verdict.has_requirements()));
     put("enabledByConfig", json!(off.is_none()));
-    put("requirementsSatisfied", json!(verdict.has_all()));
-    put("loadable", json!(verdict.takes_part()));
+    put("requirementsSatisfied", json!(verdict.has_requirements()));
+    put("loadable", json!(verdict.is_active()));
     if let Some(reason) = reason {
         put("blockedReason", json!(reason));
     }
@@ -53,21 +54,21 @@ pub fn report(hook: &Hook, verdict: &Verdict) -> Value {
     put("requirements", needs(&hook.requires, &hook.os));
     put("missing", needs(requires, os));
     put("configChecks", hook.requires.config.iter().map(is_satisfied).collect());
-    put("install", hook.install.iter().enumerate().filter_map(way).collect());
+    put("install", hook.install.iter().enumerate().filter_map(install_option).collect());
     Value::Object(state)
 }
 
-fn needs(requires: &Requires, os: &[String]) -> Value {
-    let Requires { bins, any_bins, env, config } = requires;
+fn needs(requires: &SkillRequirements, os: &[String]) -> Value {
+    let SkillRequirements { bins, any_bins, env, config } = requires;
     json!({"bins": bins, "anyBins": any_bins, "env": env, "config": config, "os": os})
 }
 
 /// Formats an installation instruction.
-fn way((at, said): (usize, &Value)) -> Option<Value> {
+fn install_option((at, said): (usize, &Value)) -> Option<Value> {
     let kind = said["kind"].as_str().filter(|kind| matches!(*kind, "bundled" | "npm" | "git"))?;
     let what = ["package", "repository"].iter().find_map(|key| said[*key].as_str());
     let label = said["label"].as_str().map_or_else(
-        || what.map_or_else(|| "Part of the program".to_owned(), |what| format!("Install {what} ({kind})")),
+        || what.map_or_else(|| "Bundled with Homard".to_owned(), |what| format!("Install {what} ({kind})")),
         ToOwned::to_owned,
     );
     let id = said["id"].as_str().map_or_else(|| format!("{kind}-{at}"), ToOwned::to_owned);
@@ -77,20 +78,21 @@ fn way((at, said): (usize, &Value)) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::internal::bundled::Bundled;
+    use crate::internal::bundled::BundledHook;
 
     #[test]
     fn a_hook_is_told_with_openclaws_words() {
-        let hook = Hook {
+        let hook = InternalHook {
             install: vec![json!({"kind": "npm", "package": "tide"}), json!({"kind": "magic"})],
-            ..Bundled::SessionMemory.hook()
+            ..BundledHook::SessionMemory.hook()
         };
-        let verdict = Verdict { off: Some(Off::Silence), missing: Missing::default() };
+        let verdict =
+            HookDecisionState { disabled: Some(DisabledReason::NotEnabled), missing: MissingRequirements::default() };
         let nothing = json!({"bins": [], "anyBins": [], "env": [], "config": [], "os": []});
         let needs = json!({"bins": [], "anyBins": [], "env": [], "config": ["workspace.dir"], "os": []});
         let expected = json!({
             "name": "session-memory",
-            "description": "Keeps the end of a conversation in memory/ when a new one begins",
+            "description": "Saves the end of a conversation to memory/ when a new one begins",
             "source": "openclaw-bundled", "filePath": "bundled/session-memory/HOOK.md",
             "baseDir": "bundled/session-memory", "handlerPath": null, "handlerKind": "bundled",
             "hookKey": "session-memory", "emoji": "💾",

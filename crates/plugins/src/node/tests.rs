@@ -18,14 +18,17 @@ async fn a_node_that_is_too_old_or_none_is_told_with_the_way_out() {
     let good = fake(root, "good", "echo v22.1.0");
     let old = fake(root, "old", "echo v20.20.2");
     let odd = fake(root, "odd", "echo what");
-    assert_eq!(which(Some(&good), "").await, Ok(good));
-    let why = format!("{} is Node v20.20.2, which is too old for OpenClaw's plugins; {WAY_OUT}", old.display());
-    assert_eq!(which(Some(&old), "").await, Err(why));
-    assert_eq!(which(Some(&odd), "").await, Err(format!("{} does not say which Node it is; {WAY_OUT}", odd.display())));
-    assert_eq!(which(None, "/nowhere").await, Err(format!("there is no node on the PATH; {WAY_OUT}")));
+    assert_eq!(find_node(Some(&good), "").await, Ok(good));
+    let why = format!("{} is Node v20.20.2, which is too old for OpenClaw's plugins; {ADVICE}", old.display());
+    assert_eq!(find_node(Some(&old), "").await, Err(why));
+    assert_eq!(
+        find_node(Some(&odd), "").await,
+        Err(format!("{} --version did not print a Node version; {ADVICE}", odd.display()))
+    );
+    assert_eq!(find_node(None, "/nowhere").await, Err(format!("node was not found on the PATH; {ADVICE}")));
     let path = root.display().to_string();
     fs::rename(root.join("old"), root.join("node")).unwrap();
-    assert!(which(None, &path).await.unwrap_err().contains("which is too old"));
+    assert!(find_node(None, &path).await.unwrap_err().contains("which is too old"));
 }
 
 #[test]
@@ -51,13 +54,13 @@ fn the_binary_carries_every_file_of_the_host() {
 #[test]
 fn the_source_is_written_once_and_mended_if_somebody_changed_it() {
     let folder = tempfile::tempdir().unwrap();
-    let home = supply(folder.path()).unwrap();
+    let home = write_source(folder.path()).unwrap();
     assert_eq!(home.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     let entry = home.join("host.mjs");
     let (text, number) = (fs::read_to_string(&entry).unwrap(), inode(&entry));
-    assert_eq!((supply(folder.path()).unwrap(), inode(&entry)), (home.clone(), number));
+    assert_eq!((write_source(folder.path()).unwrap(), inode(&entry)), (home.clone(), number));
     fs::write(&entry, "somebody else's").unwrap();
-    assert_eq!(supply(folder.path()).unwrap(), home);
+    assert_eq!(write_source(folder.path()).unwrap(), home);
     assert_eq!(fs::read_to_string(&entry).unwrap(), text);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }

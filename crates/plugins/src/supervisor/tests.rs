@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use super::*;
-use crate::{door::Uncaught, host::Deaf, process::environment, rpc};
+use crate::{host::NoHost, host_api::UncaughtErrors, process::environment, rpc};
 
 /// A plugin in shell: what it does on `go`, and before the first request.
 struct Shell {
@@ -30,60 +30,66 @@ done
 "#;
 
 #[async_trait]
-impl Launch for Shell {
-    fn behind(&self) -> Behind {
-        Behind {
+impl Launcher for Shell {
+    fn process_info(&self) -> ProcessInfo {
+        ProcessInfo {
             name: "shell".to_owned(),
             is_shared: false,
-            asks: Some(Vec::new()),
-            host: Arc::new(Deaf),
-            uncaught: Uncaught::default(),
+            allowed_methods: Some(Vec::new()),
+            host: Arc::new(NoHost),
+            uncaught: UncaughtErrors::default(),
         }
     }
 
-    async fn recipe(&self) -> Result<Recipe, String> {
+    async fn process_spec(&self) -> Result<ProcessSpec, String> {
         let script = format!("{}\n{}", self.before, LOOP.replace("GO", self.go));
         let path = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
         let (env, run) = (environment(&path, std::iter::empty()), ["sh", "-c", script.as_str()].map(str::to_owned));
-        Ok(Recipe { name: "shell".to_owned(), run: run.into(), dir: self.dir.clone(), env, memory_mb: Some(256) })
+        Ok(ProcessSpec { name: "shell".to_owned(), run: run.into(), dir: self.dir.clone(), env, memory_mb: Some(256) })
     }
 
-    async fn greet(&self, link: &Link, within: Duration) -> Result<Loaded, Unwelcome> {
-        let paper = Paper::plain(&json!({})).map_err(|error| Unwelcome::Later(error.to_string()))?;
+    async fn initialise(&self, link: &RpcSession, within: Duration) -> Result<LoadedPlugins, InitError> {
+        let paper = CallParams::plain(&json!({})).map_err(|error| InitError::Retry(error.to_string()))?;
         let answer = link.call("initialize", &paper.params, within, None).await;
-        answer.map_err(|error| Unwelcome::Later(error.to_string()))?;
+        answer.map_err(|error| InitError::Retry(error.to_string()))?;
         let services = vec!["s".to_owned().into()];
-        Ok(vec![("shell".to_owned(), Ok(Offers { services, ..Offers::default() }))])
+        Ok(vec![("shell".to_owned(), Ok(Registrations { services, ..Registrations::default() }))])
     }
 
-    fn greeted(&self, _: &Loaded) {}
+    fn initialised(&self, _: &LoadedPlugins) {}
 }
 
-struct House {
-    worker: Arc<Worker>,
+struct SupervisorFixture {
+    worker: Arc<ProcessSupervisor>,
     stop: CancellationToken,
     tasks: TaskTracker,
     folder: tempfile::TempDir,
 }
 
-fn quick() -> Timing {
+fn quick() -> ProcessTiming {
     let ms = Duration::from_millis;
-    Timing { ping_within: ms(300), backoff: ms(1), longest_backoff: ms(2), grace: ms(300), ..Timing::default() }
+    ProcessTiming {
+        ping_within: ms(300),
+        backoff: ms(1),
+        longest_backoff: ms(2),
+        grace: ms(300),
+        ..ProcessTiming::default()
+    }
 }
 
-fn house(before: &'static str, go: &'static str) -> House {
+fn house(before: &'static str, go: &'static str) -> SupervisorFixture {
     house_with(quick(), before, go)
 }
 
-fn house_with(timing: Timing, before: &'static str, go: &'static str) -> House {
+fn house_with(timing: ProcessTiming, before: &'static str, go: &'static str) -> SupervisorFixture {
     let folder = tempfile::tempdir().unwrap();
     let launch = Shell { before, go, dir: folder.path().to_owned() };
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let worker = Worker::new(Box::new(launch), timing, stop.clone(), &tasks);
-    House { worker, stop, tasks, folder }
+    let worker = ProcessSupervisor::new(Box::new(launch), timing, stop.clone(), &tasks);
+    SupervisorFixture { worker, stop, tasks, folder }
 }
 
-impl House {
+impl SupervisorFixture {
     async fn go(&self, within: Duration) -> Result<Value, Error> {
         self.ask("go", within).await
     }
@@ -93,8 +99,8 @@ impl House {
     }
 
     async fn send(&self, method: &str, within: Duration, delivery: Delivery) -> Result<Value, Error> {
-        let question = Question { plugin: "shell", method, within, delivery, on_progress: None };
-        self.worker.ask(question, |_| Paper::plain(&json!({}))).await
+        let question = PluginCall { plugin: "shell", method, timeout: within, delivery, on_progress: None };
+        self.worker.call(question, |_| CallParams::plain(&json!({}))).await
     }
 
     /// How often `go` was read, by all processes.
@@ -103,12 +109,12 @@ impl House {
     }
 
     async fn pid(&self) -> Pid {
-        let pid = self.worker.up().await.unwrap().link.pid().unwrap();
+        let pid = self.worker.up().await.unwrap().session.pid().unwrap();
         Pid::from_raw(pid.cast_signed()).unwrap()
     }
 
-    async fn is(&self, wanted: impl FnMut(&Life) -> bool) {
-        self.worker.life().wait_for(wanted).await.unwrap();
+    async fn is(&self, wanted: impl FnMut(&ProcessLife) -> bool) {
+        self.worker.state().wait_for(wanted).await.unwrap();
     }
 
     async fn close(self) {
@@ -121,14 +127,14 @@ impl House {
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(200);
 
-fn is_down(life: &Life) -> bool {
-    matches!(life, Life::Down { .. })
+fn is_down(life: &ProcessLife) -> bool {
+    matches!(life, ProcessLife::Down { .. })
 }
 
 /// Up, with another process id.
-fn is_other(before: Pid) -> impl FnMut(&Life) -> bool {
+fn is_other(before: Pid) -> impl FnMut(&ProcessLife) -> bool {
     let before = before.as_raw_nonzero().get().cast_unsigned();
-    move |life| matches!(life, Life::Up(up) if up.link.pid() != Some(before))
+    move |life| matches!(life, ProcessLife::Up(up) if up.session.pid() != Some(before))
 }
 
 fn is_running(pid: Pid) -> bool {
@@ -142,7 +148,7 @@ fn pid_in(file: &Path) -> Pid {
 #[tokio::test]
 async fn a_process_is_started_when_it_is_first_asked_and_ends_with_the_house() {
     let house = house("", "printf '{\"id\":%s,\"result\":7}\\n' \"$id\"");
-    assert!(matches!(*house.worker.life().borrow(), Life::Off));
+    assert!(matches!(*house.worker.state().borrow(), ProcessLife::Off));
     assert_eq!(house.go(LONG).await, Ok(json!(7)));
     let pid = house.pid().await;
     assert!(is_running(pid));
@@ -156,7 +162,7 @@ async fn one_that_hangs_is_late_then_missed_by_its_ping_and_started_again() {
     house.ask("warm", LONG).await.unwrap();
     let pid = house.pid().await;
     let begun = Instant::now();
-    assert_eq!(house.go(SHORT).await, Err(Error::Late(SHORT)));
+    assert_eq!(house.go(SHORT).await, Err(Error::Timeout(SHORT)));
     assert!(begun.elapsed() < SHORT * 5, "{:?}", begun.elapsed());
     house.is(is_other(pid)).await;
     assert!(!is_running(pid));
@@ -169,13 +175,13 @@ async fn one_that_fails_three_times_within_a_minute_is_left_alone() {
     let house = house("", "while :; do sleep 1000; done");
     house.ask("warm", LONG).await.unwrap();
     let mut failures = 0;
-    while house.worker.rest("shell").is_none() {
+    while house.worker.breaker_open_for("shell").is_none() {
         house.go(SHORT).await.unwrap_err();
         failures += 1;
     }
     assert!(failures >= 3, "{failures}");
     let refused = house.ask("more", LONG).await.unwrap_err();
-    assert!(refused.to_string().starts_with("it failed too often and is left alone for"), "{refused}");
+    assert!(refused.to_string().starts_with("the plugin failed too often and is suspended for"), "{refused}");
     house.close().await;
 }
 
@@ -185,8 +191,8 @@ async fn one_that_ends_takes_its_calls_with_it_and_nobody_elses() {
         (house("", "echo broken >&2; exit 3"), house("", "printf '{\"id\":%s,\"result\":1}\\n' \"$id\""));
     let first = ends.pid().await;
     let (ended, stayed) = tokio::join!(ends.go(LONG), stays.go(LONG));
-    let why = "its process ended with status 3; the last it said was: broken";
-    assert_eq!((ended, stayed), (Err(Error::Gone(why.to_owned())), Ok(json!(1))));
+    let why = "the plugin process exited with status 3; its last line on stderr: broken";
+    assert_eq!((ended, stayed), (Err(Error::Unavailable(why.to_owned())), Ok(json!(1))));
     ends.is(is_other(first)).await;
     assert_eq!(ends.ask("more", LONG).await, Ok(json!({})));
     ends.close().await;
@@ -196,16 +202,16 @@ async fn one_that_ends_takes_its_calls_with_it_and_nobody_elses() {
 #[tokio::test]
 async fn a_flood_ends_the_process_and_not_the_house() {
     let floods = house("", "while :; do echo nonsense; done");
-    let why = "it wrote more than 1000 lines to stdout that are no messages";
-    assert_eq!(floods.go(LONG).await, Err(Error::Gone(why.to_owned())));
+    let why = "the plugin wrote more than 1000 lines to stdout that are not protocol messages";
+    assert_eq!(floods.go(LONG).await, Err(Error::Unavailable(why.to_owned())));
     floods.close().await;
     let floods = house("", "while :; do echo '{\"method\":\"log\",\"params\":{}}'; done");
-    let why = "it sent more than 20000 messages that nobody asked for";
-    assert_eq!(floods.go(LONG).await, Err(Error::Gone(why.to_owned())));
+    let why = "the plugin sent more than 20000 unsolicited messages";
+    assert_eq!(floods.go(LONG).await, Err(Error::Unavailable(why.to_owned())));
     floods.close().await;
     // Part of a line is not a response. Oversized lines are tested below.
     let floods = house("", "head -c 4000000 /dev/zero; while :; do sleep 1; done");
-    assert_eq!(floods.go(SHORT).await, Err(Error::Late(SHORT)));
+    assert_eq!(floods.go(SHORT).await, Err(Error::Timeout(SHORT)));
     floods.is(is_down).await;
     floods.close().await;
 }
@@ -214,11 +220,11 @@ async fn a_flood_ends_the_process_and_not_the_house() {
 async fn one_that_asks_and_asks_and_does_not_read_is_not_read_either_and_missed_by_its_ping() {
     let asks = house("", "while :; do echo '{\"id\":1,\"method\":\"no.such\"}'; done");
     asks.ask("warm", LONG).await.unwrap();
-    assert_eq!(asks.go(SHORT).await, Err(Error::Late(SHORT)));
+    assert_eq!(asks.go(SHORT).await, Err(Error::Timeout(SHORT)));
     asks.is(is_down).await;
-    let Life::Down { why, .. } = asks.worker.life().borrow().clone() else { panic!("it is up again") };
+    let ProcessLife::Down { why, .. } = asks.worker.state().borrow().clone() else { panic!("it is up again") };
     // If it had been read continuously, it would have been ended for what it sent.
-    assert_eq!(why, "it did not answer a ping within 300 ms");
+    assert_eq!(why, "the plugin process did not answer a ping within 300 ms");
     asks.close().await;
 }
 
@@ -228,8 +234,9 @@ async fn whoever_asks_too_much_is_refused_in_order_and_can_go_on() {
               printf '%s\\n' \"$said\" >> said; done; printf '{\"id\":%s,\"result\":1}\\n' \"$id\"";
     let house = house("", go);
     assert_eq!(house.go(LONG).await, Ok(json!(1)));
-    let refusal =
-        |number: u8| rpc::refusal(&json!(format!("q{number}")), rpc::UNKNOWN_METHOD, "there is no method \"no.such\"");
+    let refusal = |number: u8| {
+        rpc::error_response(&json!(format!("q{number}")), rpc::UNKNOWN_METHOD, "unknown method \"no.such\"")
+    };
     let said = fs::read_to_string(house.folder.path().join("said")).unwrap();
     assert_eq!(said, [1, 2, 3].map(refusal).concat());
     house.close().await;
@@ -240,7 +247,8 @@ async fn who_waits_for_an_answer_that_is_too_long_is_told_at_once() {
     let go = "printf '{\"id\":%s,\"result\":\"' \"$id\"; head -c 9000000 /dev/zero | tr '\\0' x; printf '\"}\\n'";
     let house = house("", go);
     let pid = house.pid().await;
-    let why = "it wrote a line of more than 8 MiB, which is not read; if that was the answer, it has to be shorter";
+    let why =
+        "the plugin wrote a line of more than 8 MiB, which was discarded; if it was a response, it must be shorter";
     assert_eq!(house.go(LONG).await, Err(Error::Failed(why.to_owned())));
     assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
     assert_eq!(house.pid().await, pid, "it is still the same");
@@ -303,7 +311,7 @@ async fn a_hundred_times_killed_and_started_again_leave_no_process() {
 async fn a_question_that_nobody_waits_for_is_taken_back() {
     let go = "IFS= read -r line; printf '%s' \"$line\" > taken.new; mv taken.new taken; printf '{\"id\":99,\"result\":1}\\n'";
     let house = house("", go);
-    assert_eq!(house.go(Duration::from_millis(500)).await, Err(Error::Late(Duration::from_millis(500))));
+    assert_eq!(house.go(Duration::from_millis(500)).await, Err(Error::Timeout(Duration::from_millis(500))));
     // The next response comes after that.
     house.ask("more", LONG).await.unwrap();
     let taken = fs::read_to_string(house.folder.path().join("taken")).unwrap();
@@ -315,8 +323,8 @@ async fn a_question_that_nobody_waits_for_is_taken_back() {
 async fn what_cannot_be_started_says_so_and_is_tried_again_when_somebody_asks() {
     let house = house("exit 5", "");
     let why = house.go(LONG).await.unwrap_err();
-    assert!(why.to_string().starts_with("its process ended with status 5"), "{why}");
-    house.is(|life| matches!(life, Life::Off)).await;
+    assert!(why.to_string().starts_with("the plugin process exited with status 5"), "{why}");
+    house.is(|life| matches!(life, ProcessLife::Off)).await;
     assert!(house.go(LONG).await.is_err());
     house.close().await;
 }
@@ -324,22 +332,27 @@ async fn what_cannot_be_started_says_so_and_is_tried_again_when_somebody_asks() 
 #[tokio::test]
 async fn a_service_is_started_again_with_its_process() {
     let house = house("", "");
-    let service = Address { plugin: "shell".to_owned(), kind: Kind::Service, name: "s".to_owned(), nth: 0 };
-    house.worker.begin(&service, json!({"stateDir": "x"})).await.unwrap();
+    let service = RegistrationAddress {
+        plugin: "shell".to_owned(),
+        kind: RegistrationKind::Service,
+        name: "s".to_owned(),
+        nth: 0,
+    };
+    house.worker.start_service(&service, json!({"stateDir": "x"})).await.unwrap();
     let (log, begun) = (house.folder.path().join("services"), house.pid().await);
     let line = "{\"stateDir\":\"x\"}\n";
     assert_eq!(fs::read_to_string(&log).unwrap(), line);
     kill_process(begun, Signal::KILL).unwrap();
     house.is(is_other(begun)).await;
     assert_eq!(fs::read_to_string(&log).unwrap(), line.repeat(2));
-    house.worker.finish(&service).await;
+    house.worker.stop_service(&service).await;
     house.close().await;
 }
 
 #[tokio::test]
 async fn who_asks_while_the_process_is_started_again_waits_for_it() {
     let waits = Duration::from_millis(200);
-    let house = house_with(Timing { backoff: waits, longest_backoff: waits, ..quick() }, "", "");
+    let house = house_with(ProcessTiming { backoff: waits, longest_backoff: waits, ..quick() }, "", "");
     house.ask("warm", LONG).await.unwrap();
     kill_process(house.pid().await, Signal::KILL).unwrap();
     house.is(is_down).await;
@@ -350,9 +363,9 @@ async fn who_asks_while_the_process_is_started_again_waits_for_it() {
     house.is(is_down).await;
     for _ in 0..4 {
         let refused = house.ask("more", Duration::from_millis(1)).await.unwrap_err();
-        assert!(matches!(&refused, Error::Gone(why) if why.contains("started again in")), "{refused}");
+        assert!(matches!(&refused, Error::Unavailable(why) if why.contains("next start in")), "{refused}");
     }
-    assert_eq!(house.worker.rest("shell"), None);
+    assert_eq!(house.worker.breaker_open_for("shell"), None);
     assert_eq!(house.ask("more", LONG).await, Ok(json!({})));
     house.close().await;
 }
@@ -380,7 +393,7 @@ async fn an_event_that_a_process_read_and_did_not_answer_is_sent_to_the_next_one
     let house = house("", go);
     house.ask("warm", LONG).await.unwrap();
     assert_eq!(house.send("go", LONG, Delivery::AtLeastOnce).await, Ok(json!(7)));
-    assert_eq!((house.count(), house.worker.rest("shell")), (2, None));
+    assert_eq!((house.count(), house.worker.breaker_open_for("shell")), (2, None));
     house.close().await;
 }
 
@@ -388,7 +401,7 @@ async fn an_event_that_a_process_read_and_did_not_answer_is_sent_to_the_next_one
 async fn what_must_not_be_done_twice_is_sent_once() {
     let house = house("", "echo x >> read; kill -9 $$");
     house.ask("warm", LONG).await.unwrap();
-    assert!(matches!(house.go(LONG).await, Err(Error::Gone(_))));
+    assert!(matches!(house.go(LONG).await, Err(Error::Unavailable(_))));
     assert_eq!(house.count(), 1);
     house.close().await;
 }
@@ -398,7 +411,7 @@ async fn an_event_that_ends_every_process_is_given_up_and_its_plugin_left_alone(
     let house = house("", "echo x >> read; kill -9 $$");
     house.ask("warm", LONG).await.unwrap();
     let refused = house.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
-    assert!(refused.to_string().starts_with("it failed too often and is left alone for"), "{refused}");
+    assert!(refused.to_string().starts_with("the plugin failed too often and is suspended for"), "{refused}");
     assert_eq!(house.count(), 3);
     house.close().await;
 }
@@ -406,12 +419,15 @@ async fn an_event_that_ends_every_process_is_given_up_and_its_plugin_left_alone(
 #[tokio::test]
 async fn an_event_is_not_sent_again_when_its_time_is_over() {
     let waits = Duration::from_secs(30);
-    let house =
-        house_with(Timing { backoff: waits, longest_backoff: waits, ..quick() }, "", "echo x >> read; kill -9 $$");
+    let house = house_with(
+        ProcessTiming { backoff: waits, longest_backoff: waits, ..quick() },
+        "",
+        "echo x >> read; kill -9 $$",
+    );
     house.ask("warm", LONG).await.unwrap();
     let begun = Instant::now();
     let refused = house.send("go", LONG, Delivery::AtLeastOnce).await.unwrap_err();
-    assert!(refused.to_string().contains("started again in 30 s"), "{refused}");
+    assert!(refused.to_string().contains("next start in 30 s"), "{refused}");
     assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
     assert_eq!(house.count(), 1);
     house.close().await;

@@ -3,15 +3,15 @@
 use std::{fs, process::Stdio, time::Duration};
 
 use homard_agent::tool::{Tool as _, ToolResult};
-use homard_hooks::{Called, Context, Event, Hooks};
-use homard_plugins::{CommandCx, State, ToolCall};
+use homard_hooks::{HookContext, HookEvent, Hooks, ToolCallStart};
+use homard_plugins::{CommandInvocation, PluginToolCall, ProcessState};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
-use crate::house::{House, examples, state};
+use crate::support::{PluginTestSetup, examples, state};
 
-fn exec(command: &str) -> Event {
-    Event::BeforeToolCall(Called {
+fn exec(command: &str) -> HookEvent {
+    HookEvent::BeforeToolCall(ToolCallStart {
         tool_name: "exec".to_owned(),
         params: json!({"command": command}).as_object().unwrap().clone(),
         run_id: "r".to_owned(),
@@ -19,8 +19,8 @@ fn exec(command: &str) -> Event {
     })
 }
 
-fn call(params: Value) -> ToolCall {
-    ToolCall { id: "c".to_owned(), params, ..ToolCall::default() }
+fn call(params: Value) -> PluginToolCall {
+    PluginToolCall { id: "c".to_owned(), params, ..PluginToolCall::default() }
 }
 
 #[test]
@@ -53,37 +53,37 @@ async fn they_end_when_they_are_told_to() {
 
 #[tokio::test]
 async fn the_one_in_python_guards_counts_and_answers_a_command() {
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     house.install(&examples().join("python"), "tidy");
     house.settings["entries"]["tidy"]["config"] = json!({"forbidden": ["mkfs"]});
     let plugins = house.open();
     let all = plugins.extensions();
-    assert_eq!(state(&plugins, "tidy"), State::Off, "nobody needed it yet");
+    assert_eq!(state(&plugins, "tidy"), ProcessState::Off, "nobody needed it yet");
     let hooks = Hooks::new(all.hooks, all.listeners);
-    let context = Context::default();
-    assert_eq!(hooks.ask(exec("ls"), &context).await.refusal(), None);
-    let refused = hooks.ask(exec("mkfs /dev/sda"), &context).await;
-    assert_eq!(refused.refusal(), Some("the plugin tidy forbids 'mkfs'"));
+    let context = HookContext::default();
+    assert_eq!(hooks.call(exec("ls"), &context).await.block_reason(), None);
+    let refused = hooks.call(exec("mkfs /dev/sda"), &context).await;
+    assert_eq!(refused.block_reason(), Some("the plugin tidy forbids 'mkfs'"));
     let counted = all.tools[0].execute(call(json!({"text": "one two three"}))).await.unwrap();
     assert_eq!(counted, ToolResult::text("3 words").with_details(json!({"count": 3})));
     assert_eq!(all.tools[0].spec().name, "count_words");
     let failed = all.tools[0].execute(call(json!({}))).await.unwrap_err();
     assert_eq!(failed.to_string(), "KeyError: 'text'");
-    let said = all.commands[0].run(CommandCx::default()).await.unwrap();
+    let said = all.commands[0].run(CommandInvocation::default()).await.unwrap();
     assert_eq!(said, json!({"text": "Forbidden: rm -rf /, mkfs"}));
     plugins.close().await;
 }
 
 #[tokio::test]
 async fn the_one_in_shell_has_a_tool_and_hears_of_runs() {
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     house.install(&examples().join("shell"), "disk");
     let plugins = house.open();
     let all = plugins.extensions();
     let told = all.tools[0].execute(call(json!({}))).await.unwrap();
     let text = serde_json::to_value(&told.content).unwrap()[0]["text"].as_str().unwrap().to_owned();
     assert!(text.contains("Filesystem") && text.contains('\n'), "{text}");
-    let event = Event::GatewayStop { reason: "end".to_owned() };
-    assert!(all.hooks[0].call(event, Context::default()).await.unwrap().is_nothing());
+    let event = HookEvent::GatewayStop { reason: "end".to_owned() };
+    assert!(all.hooks[0].call(event, HookContext::default()).await.unwrap().is_empty());
     plugins.close().await;
 }

@@ -2,23 +2,23 @@
 
 use std::sync::{Arc, Mutex};
 
-use homard_hooks::{Context, Event};
+use homard_hooks::{HookContext, HookEvent};
 use serde_json::json;
 
-use crate::house::House;
+use crate::support::PluginTestSetup;
 
 /// Records the warnings of a thread.
 #[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+struct CapturedWarnings(Arc<Mutex<Vec<String>>>);
 
-impl Warnings {
+impl CapturedWarnings {
     /// Returns the warnings since the last call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-impl tracing::Subscriber for Warnings {
+impl tracing::Subscriber for CapturedWarnings {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         *metadata.level() == tracing::Level::WARN
     }
@@ -47,21 +47,21 @@ impl tracing::Subscriber for Warnings {
 
 #[tokio::test]
 async fn two_of_one_name_are_told_of_once_until_more_is_known() {
-    let warnings = Warnings::default();
+    let warnings = CapturedWarnings::default();
     let _kept = tracing::subscriber::set_default(warnings.clone());
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     let command = json!({"rights": {"commands": ["go"]}});
     house.shell("first", &command, "");
     house.shell("second", &command, "");
     // That this one registers nothing is not known before it runs.
     house.shell("third", &json!({"rights": {"tools": ["named"]}}), "");
     let plugins = house.open();
-    let told = [r#"two plugins have something of this name; the first is used name="go""#];
+    let told = [r#"two plugins register the same name; using the first name="go""#];
     for expected in [&told[..], &[], &[]] {
         assert_eq!(plugins.extensions().commands.len(), 1);
         assert_eq!(warnings.take(), expected);
     }
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     warnings.take();
     for expected in [&told[..], &[]] {
         assert_eq!(plugins.extensions().commands.len(), 1);
@@ -72,19 +72,19 @@ async fn two_of_one_name_are_told_of_once_until_more_is_known() {
 
 #[tokio::test]
 async fn a_hook_that_answers_in_another_shape_is_told_of_once() {
-    let warnings = Warnings::default();
+    let warnings = CapturedWarnings::default();
     let _kept = tracing::subscriber::set_default(warnings.clone());
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     let answers = r#"printf '{"id":%s,"result":{}}\n' "$id""#;
     house.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), answers);
     let plugins = house.open();
     let hooks = plugins.extensions().hooks;
     for _ in 0..3 {
-        let event = Event::GatewayStop { reason: "end".to_owned() };
-        assert!(hooks[0].call(event, Context::default()).await.unwrap().is_nothing());
+        let event = HookEvent::GatewayStop { reason: "end".to_owned() };
+        assert!(hooks[0].call(event, HookContext::default()).await.unwrap().is_empty());
     }
-    let told = "a hook is passed over: it must answer {\"result\": null} or {\"result\": {…}}, and did not \
-                plugin=\"mine\" point=\"agent_end\"";
+    let told = "hook result ignored: the hook must return {\"result\": null} or {\"result\": {…}} plugin=\"mine\" \
+         point=\"agent_end\"";
     assert_eq!(warnings.take(), [told]);
     plugins.close().await;
 }

@@ -4,7 +4,7 @@
 
 mod examples;
 mod faults;
-mod house;
 mod log;
 mod node;
 mod plugin;
+mod support;

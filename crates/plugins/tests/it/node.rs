@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use homard_hooks::{Context, Event, Hooks, Turn};
-use homard_plugins::{State, ToolCall, internal::Script, internal::Scripts as _, which_node};
+use homard_hooks::{HookContext, HookEvent, Hooks, RunStart};
+use homard_plugins::{PluginToolCall, ProcessState, internal::Script, internal::ScriptRunner as _, which_node};
 use serde_json::json;
 
-use crate::house::House;
+use crate::support::PluginTestSetup;
 
 const PLUGIN: &str = r#"
 export default {
@@ -33,7 +33,7 @@ async fn node() -> Result<PathBuf, String> {
     which_node(configured.as_deref(), &path).await
 }
 
-fn install(house: &mut House, id: &str, source: &str) {
+fn install(house: &mut PluginTestSetup, id: &str, source: &str) {
     let manifest = json!({"id": id, "configSchema": {}});
     house.write(&format!("state/extensions/{id}/openclaw.plugin.json"), &manifest.to_string());
     house.write(&format!("state/extensions/{id}/index.mjs"), source);
@@ -42,7 +42,7 @@ fn install(house: &mut House, id: &str, source: &str) {
 
 #[tokio::test]
 async fn plugins_of_openclaw_take_part_and_one_that_hangs_while_it_loads_is_left_out() {
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     install(&mut house, "good", PLUGIN);
     install(&mut house, "channel", "export default (api) => api.registerChannel({});");
     match node().await {
@@ -53,7 +53,7 @@ async fn plugins_of_openclaw_take_part_and_one_that_hangs_while_it_loads_is_left
         Err(_) => house.settings["node"] = json!("/nowhere/node"),
     }
     let plugins = house.open();
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     let status = plugins.status();
     let error = |id: &str| status.iter().find(|status| status.id == id).unwrap().error.clone();
     if house.settings["node"] == json!("/nowhere/node") {
@@ -63,16 +63,16 @@ async fn plugins_of_openclaw_take_part_and_one_that_hangs_while_it_loads_is_left
     }
     assert_eq!(error("good"), None);
     assert!(error("channel").unwrap().contains("registerChannel"));
-    assert!(error("hangs").unwrap().starts_with("it could not be loaded: no answer within"));
+    assert!(error("hangs").unwrap().starts_with("failed to load: no answer within"));
     let all = plugins.extensions();
-    let event = Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages: Vec::new() });
-    let context = Context { session_key: Some("agent:main:main".to_owned()), ..Context::default() };
-    let answer = Hooks::new(all.hooks, Vec::new()).ask(event, &context).await.answer;
+    let event = HookEvent::BeforeAgentStart(RunStart { prompt: "hi".to_owned(), messages: Vec::new() });
+    let context = HookContext { session_key: Some("agent:main:main".to_owned()), ..HookContext::default() };
+    let answer = Hooks::new(all.hooks, Vec::new()).call(event, &context).await.answer;
     assert_eq!(answer.prepend_context.unwrap(), "hi agent:main:main");
     let mut said = Vec::new();
     for tool in &all.tools {
         let context = json!({"sessionKey": "agent:main:main"});
-        let call = ToolCall { id: "c".to_owned(), params: json!({"x": "y"}), context, on_progress: None };
+        let call = PluginToolCall { id: "c".to_owned(), params: json!({"x": "y"}), context, on_progress: None };
         let told = tool.execute(call).await.unwrap();
         said.push((tool.name().to_owned(), serde_json::to_value(&told.content).unwrap()[0]["text"].clone()));
     }
@@ -92,21 +92,21 @@ async fn one_that_spins_takes_the_process_down_and_everybody_else_is_back() {
         std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
         return;
     };
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     house.settings["node"] = json!(node);
     install(&mut house, "good", PLUGIN);
     install(&mut house, "spins", SPINS);
     house.settings["entries"]["spins"]["hooks"] = json!({"timeoutMs": 1000});
     let plugins = house.open();
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     let hooks = plugins.extensions().hooks;
-    let turn = |prompt: &str| Event::BeforeAgentStart(Turn { prompt: prompt.to_owned(), messages: Vec::new() });
-    let spun = hooks[1].call(turn("spin"), Context::default()).await.unwrap_err();
+    let turn = |prompt: &str| HookEvent::BeforeAgentStart(RunStart { prompt: prompt.to_owned(), messages: Vec::new() });
+    let spun = hooks[1].call(turn("spin"), HookContext::default()).await.unwrap_err();
     assert_eq!(spun.to_string(), "no answer within 1000 ms");
     // It fails a ping, is killed and restarted; until then its neighbour is unavailable, too.
     let back = async {
         loop {
-            if let Ok(answer) = hooks[0].call(turn("hi"), Context::default()).await {
+            if let Ok(answer) = hooks[0].call(turn("hi"), HookContext::default()).await {
                 return answer;
             }
             tokio::task::yield_now().await;
@@ -134,15 +134,15 @@ async fn an_event_whose_process_dies_before_it_answers_is_handled_by_the_next_on
         std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
         return;
     };
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     house.settings["node"] = json!(node);
     install(&mut house, "dies", DIES);
     house.settings["entries"]["dies"]["hooks"] = json!({"timeoutMs": 20000});
     let plugins = house.open();
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     let hooks = plugins.extensions().hooks;
-    let turn = Event::BeforeAgentStart(Turn { prompt: "die".to_owned(), messages: Vec::new() });
-    let answer = hooks[0].call(turn, Context::default()).await.unwrap();
+    let turn = HookEvent::BeforeAgentStart(RunStart { prompt: "die".to_owned(), messages: Vec::new() });
+    let answer = hooks[0].call(turn, HookContext::default()).await.unwrap();
     assert_eq!(answer.prepend_context.unwrap(), "handled");
 
     // The same for a handler, which the next process has to load first.
@@ -165,12 +165,12 @@ async fn an_event_whose_process_dies_before_it_answers_is_handled_by_the_next_on
     settings
         .rules
         .entries
-        .insert("dies".to_owned(), homard_plugins::internal::Entry { enabled: Some(true), ..Default::default() });
-    let scripts: std::sync::Arc<dyn homard_plugins::internal::Scripts> = std::sync::Arc::new(plugins.node());
+        .insert("dies".to_owned(), homard_plugins::internal::HookEntry { enabled: Some(true), ..Default::default() });
+    let scripts: std::sync::Arc<dyn homard_plugins::internal::ScriptRunner> = std::sync::Arc::new(plugins.node());
     let (listeners, problems) = homard_plugins::internal::listeners(&settings, Some(&scripts), &Default::default());
     assert_eq!(problems, []);
     let signal = json!({"type": "command", "action": "new", "sessionKey": "s", "context": {}, "timestamp": 1});
-    let heard = listeners[0].hear(&serde_json::from_value(signal).unwrap()).await.unwrap();
+    let heard = listeners[0].handle(&serde_json::from_value(signal).unwrap()).await.unwrap();
     assert_eq!(heard.messages, ["handled"]);
     plugins.close().await;
 }
@@ -186,25 +186,25 @@ async fn one_that_throws_all_the_time_is_named() {
         std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).unwrap();
         return;
     };
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     house.settings["node"] = json!(node);
     install(&mut house, "good", PLUGIN);
     install(&mut house, "throws", THROWS);
     let plugins = house.open();
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     let named = async {
-        while plugins.throwing().is_empty() {
+        while plugins.frequent_errors().is_empty() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(60), named).await.unwrap();
-    let throwing = plugins.throwing();
+    let throwing = plugins.frequent_errors();
     assert_eq!(throwing.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["throws"]);
     assert!(throwing[0].last.contains("boom"), "{throwing:?}");
     plugins.close().await;
 }
 
-async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
+async fn scripts(house: &PluginTestSetup, plugins: &homard_plugins::Plugins) {
     let handler = "export default async (event) => { event.messages.push(`heard ${event.type}:${event.action}`); };";
     house.write("hook/handler.mjs", handler);
     house.write("hook/transform.mjs", "export default ({ payload }) => ({ text: payload.x });");
@@ -225,7 +225,7 @@ async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
     let first = loaded[0].as_ref().unwrap();
     let heard = node.emit(first, &signal, within).await.unwrap().unwrap();
     assert_eq!(heard.messages, ["heard command:new"]);
-    let earlier = homard_hooks::Signal { messages: vec!["said before".to_owned()], ..signal };
+    let earlier = homard_hooks::InternalEvent { messages: vec!["said before".to_owned()], ..signal };
     let heard = node.emit(first, &earlier, within).await.unwrap().unwrap();
     assert_eq!(heard.messages, ["heard command:new"], "what was said before is not said again");
     let module = house.path("hook/transform.mjs").display().to_string();
@@ -236,12 +236,14 @@ async fn scripts(house: &House, plugins: &homard_plugins::Plugins) {
     // process: the handler is loaded again and then receives the event.
     let status = plugins.status();
     let pid = status.iter().find_map(|status| match &status.state {
-        State::Up { pid } => *pid,
-        State::Off | State::Starting | State::Down { .. } | State::Parked { .. } => None,
+        ProcessState::Up { pid } => *pid,
+        ProcessState::Off | ProcessState::Starting | ProcessState::Down { .. } | ProcessState::CircuitOpen { .. } => {
+            None
+        }
     });
     let pid = rustix::process::Pid::from_raw(pid.unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    let is_up = || plugins.status().iter().any(|status| matches!(status.state, State::Up { .. }));
+    let is_up = || plugins.status().iter().any(|status| matches!(status.state, ProcessState::Up { .. }));
     while is_up() {
         tokio::task::yield_now().await;
     }

@@ -6,15 +6,18 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{BootstrapFile, Context, Event, Hooks, Signal, Turn};
-use homard_plugins::{Ask, CommandCx, Host, HttpAnswer, HttpAsk, MethodAnswer, State, ToolCall, fingerprint};
+use homard_hooks::{BootstrapFile, HookContext, HookEvent, Hooks, InternalEvent, RunStart};
+use homard_plugins::{
+    CommandInvocation, Host, HostMethod, MethodResponse, PluginHttpCall, PluginHttpReply, PluginToolCall, ProcessState,
+    fingerprint,
+};
 use homard_proto::message::Block;
 use serde_json::{Value, json};
 
-use crate::house::{House, state};
+use crate::support::{PluginTestSetup, state};
 
-fn every(rights: &Value) -> House {
-    let mut house = House::new();
+fn every(rights: &Value) -> PluginTestSetup {
+    let mut house = PluginTestSetup::new();
     let manifest = json!({"id": "every", "configSchema": {}, "run": ["python3", "plugin.py"], "rights": rights});
     house.write("state/extensions/every/homard.plugin.json", &manifest.to_string());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/every.py");
@@ -31,12 +34,12 @@ fn all_rights() -> Value {
 }
 
 /// A host that supports one request.
-struct Knows;
+struct SingleMethodHost;
 
 #[async_trait]
-impl Host for Knows {
-    async fn answer(&self, plugin: &str, ask: Ask, _: Value) -> Result<Value, String> {
-        if ask == Ask::MemorySearch {
+impl Host for SingleMethodHost {
+    async fn handle(&self, plugin: &str, ask: HostMethod, _: Value) -> Result<Value, String> {
+        if ask == HostMethod::MemorySearch {
             return Ok(json!(format!("found for {plugin}")));
         }
         Err(format!("{} is not available here", ask.name()))
@@ -46,21 +49,21 @@ impl Host for Knows {
 #[tokio::test]
 async fn a_plugin_is_asked_all_that_it_registered() {
     let mut house = every(&all_rights());
-    house.host = Arc::new(Knows);
+    house.host = Arc::new(SingleMethodHost);
     let plugins = house.open();
     // Its tool is declared by name only, so it has to run once before its registrations are known.
     assert!(plugins.extensions().hooks.is_empty());
     let mut news = plugins.watch();
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     assert!(news.has_changed().unwrap());
     news.mark_unchanged();
     let all = plugins.extensions();
     let hooks = Hooks::new(all.hooks, all.listeners);
-    let context = Context { session_key: Some("agent:main:main".to_owned()), ..Context::default() };
-    let turn = |messages| Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages });
-    let answer = hooks.ask(turn(Vec::new()), &context).await.answer;
+    let context = HookContext { session_key: Some("agent:main:main".to_owned()), ..HookContext::default() };
+    let turn = |messages| HookEvent::BeforeAgentStart(RunStart { prompt: "hi".to_owned(), messages });
+    let answer = hooks.call(turn(Vec::new()), &context).await.answer;
     assert_eq!(answer.prepend_context.unwrap(), "h1 2 agent:main:main\n\nh2 2 agent:main:main");
-    let mut signal = Signal {
+    let mut signal = InternalEvent {
         kind: "agent".to_owned(),
         action: "bootstrap".to_owned(),
         session_key: "s".to_owned(),
@@ -70,21 +73,21 @@ async fn a_plugin_is_asked_all_that_it_registered() {
     };
     let file = |name: &str| BootstrapFile { name: name.to_owned(), path: name.into(), content: None, missing: true };
     signal.set_files(&[file("SOUL.md"), file("USER.md")]);
-    let after = hooks.signal(signal).await;
+    let after = hooks.emit(signal).await;
     assert_eq!((after.files().unwrap(), after.messages), (vec![file("USER.md")], vec!["one is gone".to_owned()]));
-    let cx = CommandCx { args: Some("a\u{7}b".to_owned()), ..CommandCx::default() };
+    let cx = CommandInvocation { args: Some("a\u{7}b".to_owned()), ..CommandInvocation::default() };
     assert_eq!(all.commands[0].run(cx).await.unwrap(), json!({"text": "args: 'ab'"}));
     let answer = all.methods[0].call(json!({"x": 1}), json!({})).await.unwrap();
-    assert_eq!(answer, MethodAnswer { ok: true, payload: json!({"x": 1}), error: Value::Null });
-    let ask = HttpAsk {
+    assert_eq!(answer, MethodResponse { ok: true, payload: json!({"x": 1}), error: Value::Null });
+    let ask = PluginHttpCall {
         method: "POST".to_owned(),
         url: "/every?x".to_owned(),
         body: b"hello".to_vec(),
-        ..HttpAsk::default()
+        ..PluginHttpCall::default()
     };
     let headers = vec![("x-method".to_owned(), "POST".to_owned())];
-    let expected = HttpAnswer { is_handled: true, status: 201, headers, body: b"HELLO".to_vec() };
-    assert_eq!(all.routes[0].answer(ask).await.unwrap(), expected);
+    let expected = PluginHttpReply { is_handled: true, status: 201, headers, body: b"HELLO".to_vec() };
+    assert_eq!(all.routes[0].handle(ask).await.unwrap(), expected);
     all.services[0].start().await.unwrap();
     all.services[0].stop().await;
     assert!(!news.has_changed().unwrap());
@@ -94,9 +97,9 @@ async fn a_plugin_is_asked_all_that_it_registered() {
 #[tokio::test]
 async fn what_is_not_declared_is_neither_registered_nor_answered() {
     let mut house = every(&json!({"tools": ["tell"], "host": ["memory.search"]}));
-    house.host = Arc::new(Knows);
+    house.host = Arc::new(SingleMethodHost);
     let plugins = house.open();
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     let status = plugins.status().remove(0);
     assert_eq!(status.registered, Some(vec!["tool tell".to_owned()]));
     let denied: Vec<&str> = status.denied.iter().map(|denied| denied.split(':').next().unwrap()).collect();
@@ -114,7 +117,7 @@ async fn what_is_not_declared_is_neither_registered_nor_answered() {
     assert_eq!(denied, expected);
     let progress = Arc::new(Mutex::new(Vec::new()));
     let heard = progress.clone();
-    let call = ToolCall {
+    let call = PluginToolCall {
         id: "c7".to_owned(),
         params: json!({"ask": ["memory.search", "gateway.request", "no.such", "ref.get"]}),
         context: Value::Null,
@@ -124,8 +127,8 @@ async fn what_is_not_declared_is_neither_registered_nor_answered() {
     let answers = json!([
         "found for every",
         {"code": -32001, "message": "the manifest does not declare gateway.request under \"rights.host\""},
-        {"code": -32601, "message": "there is no method \"no.such\""},
-        {"code": -32000, "message": "there is no value \"\"; its call may be over"},
+        {"code": -32601, "message": "unknown method \"no.such\""},
+        {"code": -32000, "message": "unknown reference \"\"; its call may have ended"},
     ]);
     let Block::Text(text) = &told.content[0] else { panic!("{told:?}") };
     assert_eq!(serde_json::from_str::<Value>(&text.text).unwrap(), answers);
@@ -138,12 +141,12 @@ async fn what_is_not_declared_is_neither_registered_nor_answered() {
 async fn a_large_conversation_is_fetched_by_who_needs_it() {
     let house = every(&all_rights());
     let plugins = house.open();
-    plugins.learn().await;
+    plugins.discover_registrations().await;
     let all = plugins.extensions();
     let message = json!({"role": "user", "content": "x".repeat(300_000), "timestamp": 1});
     let message = Arc::new(serde_json::from_value(message).unwrap());
-    let event = Event::BeforeAgentStart(Turn { prompt: "hi".to_owned(), messages: vec![message] });
-    let answer = Hooks::new(all.hooks, Vec::new()).ask(event, &Context::default()).await.answer;
+    let event = HookEvent::BeforeAgentStart(RunStart { prompt: "hi".to_owned(), messages: vec![message] });
+    let answer = Hooks::new(all.hooks, Vec::new()).call(event, &HookContext::default()).await.answer;
     let size: usize = answer.prepend_context.unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     assert!(size > 300_000, "{size}");
     plugins.close().await;
@@ -153,12 +156,12 @@ async fn a_large_conversation_is_fetched_by_who_needs_it() {
 async fn what_a_plugin_registered_is_remembered_until_it_changes() {
     let house = every(&all_rights());
     let first = house.open();
-    first.learn().await;
+    first.discover_registrations().await;
     first.close().await;
     let second = house.open();
     assert_eq!(second.extensions().tools.len(), 1);
-    second.learn().await;
-    assert_eq!(state(&second, "every"), State::Off, "there was nothing to learn");
+    second.discover_registrations().await;
+    assert_eq!(state(&second, "every"), ProcessState::Off, "there was nothing to learn");
     second.close().await;
     let mut rights = all_rights();
     rights["env"] = json!(["USER"]);
@@ -171,30 +174,33 @@ async fn what_a_plugin_registered_is_remembered_until_it_changes() {
 
 #[tokio::test]
 async fn a_plugin_that_was_changed_since_it_was_installed_does_not_run() {
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     house.shell("mine", &json!({"rights": {"hooks": ["agent_end"]}}), r#"printf '{"id":%s,"result":{}}\n' "$id""#);
     let root = house.path("state/extensions/mine");
     house.settings["installs"]["mine"]["hash"] = json!(fingerprint(&root).unwrap());
-    let event = || Event::GatewayStop { reason: "end".to_owned() };
+    let event = || HookEvent::GatewayStop { reason: "end".to_owned() };
     let plugins = house.open();
-    assert!(plugins.extensions().hooks[0].call(event(), Context::default()).await.is_ok());
+    assert!(plugins.extensions().hooks[0].call(event(), HookContext::default()).await.is_ok());
     plugins.close().await;
     house.write("state/extensions/mine/more.sh", "echo more");
     let plugins = house.open();
-    let refused = plugins.extensions().hooks[0].call(event(), Context::default()).await.unwrap_err();
-    assert!(refused.to_string().starts_with("its files have changed since it was installed; look at "), "{refused}");
+    let refused = plugins.extensions().hooks[0].call(event(), HookContext::default()).await.unwrap_err();
+    assert!(
+        refused.to_string().starts_with("the plugin's files have changed since it was installed; inspect "),
+        "{refused}"
+    );
     plugins.close().await;
 }
 
 #[tokio::test]
 async fn a_process_sees_only_the_variables_that_it_declared() {
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     let hook = r#"env | cut -d= -f1 | sort > seen; printf '{"id":%s,"result":{}}\n' "$id""#;
     house.shell("mine", &json!({"rights": {"hooks": ["agent_end"], "env": ["TOKEN"]}}), hook);
     house.settings["entries"]["mine"]["env"] = json!({"TOKEN": "t", "OTHER": "o"});
     let plugins = house.open();
-    let event = Event::GatewayStop { reason: "end".to_owned() };
-    plugins.extensions().hooks[0].call(event, Context::default()).await.unwrap();
+    let event = HookEvent::GatewayStop { reason: "end".to_owned() };
+    plugins.extensions().hooks[0].call(event, HookContext::default()).await.unwrap();
     let seen = std::fs::read_to_string(house.path("state/extensions/mine/seen")).unwrap();
     let ours: Vec<&str> =
         seen.lines().filter(|name| !matches!(*name, "_" | "PWD" | "SHLVL" | "LANG" | "OLDPWD")).collect();
@@ -204,41 +210,40 @@ async fn a_process_sees_only_the_variables_that_it_declared() {
 
 #[tokio::test]
 async fn a_config_that_does_not_fit_keeps_a_plugin_from_starting_and_its_guard_shut() {
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     let manifest = json!({"configSchema": {"type": "object", "required": ["key"]}, "guard": ["before_tool_call"]});
     house.shell("mine", &manifest, "");
     house.enable("gone");
     let plugins = house.open();
     let status = plugins.status().remove(0);
-    let why = "plugins.entries.mine.config does not fit: must have required property 'key'";
-    assert_eq!((status.verdict.is_on, status.error.as_deref()), (true, Some(why)));
+    let why = "plugins.entries.mine.config does not match the plugin's configSchema: must have required property 'key'";
+    assert_eq!((status.verdict.is_enabled, status.error.as_deref()), (true, Some(why)));
     assert_eq!(
         plugins.problems(),
-        [
-            "plugins.gone is switched on in the config, but there is no such plugin that can be used; its guards, if it had any, do not stand"
-        ]
+        ["the plugin gone is enabled in the config but was not found or cannot be used; its guards, if any, are \
+             not active"]
     );
     let hooks = Hooks::new(plugins.extensions().hooks, Vec::new());
-    let called = homard_hooks::Called {
+    let called = homard_hooks::ToolCallStart {
         tool_name: "exec".to_owned(),
         params: serde_json::Map::new(),
         run_id: "r".to_owned(),
         tool_call_id: "c".to_owned(),
     };
-    let outcome = hooks.ask(Event::BeforeToolCall(called), &Context::default()).await;
-    assert!(outcome.refusal().unwrap().starts_with(&format!("the guard mine could not answer: {why}")), "{outcome:?}");
+    let outcome = hooks.call(HookEvent::BeforeToolCall(called), &HookContext::default()).await;
+    assert!(outcome.block_reason().unwrap().starts_with(&format!("the guard mine failed: {why}")), "{outcome:?}");
     plugins.close().await;
 }
 
 #[tokio::test]
 async fn fifty_plugins_are_known_without_starting_one() {
-    let mut house = House::new();
+    let mut house = PluginTestSetup::new();
     for number in 0..50 {
         house.shell(&format!("p{number}"), &json!({"rights": {"hooks": ["agent_end"]}}), "");
     }
     let plugins = house.open();
     assert_eq!(plugins.extensions().hooks.len(), 50);
-    plugins.learn().await;
-    assert!(plugins.status().iter().all(|status| status.state == State::Off));
+    plugins.discover_registrations().await;
+    assert!(plugins.status().iter().all(|status| status.state == ProcessState::Off));
     plugins.close().await;
 }

@@ -166,7 +166,7 @@ fn agent_schema(generation: Generation) -> Schema {
 }
 
 /// Why the parameters about a group are refused.
-const GROUPS: &str = "a group is known by the key of its session; name that with sessionKey";
+const GROUPS: &str = "a group is identified by its session key; use sessionKey";
 
 impl Params for AgentParams {
     const METHOD: &'static str = "agent";
@@ -176,14 +176,15 @@ impl Params for AgentParams {
         ("groupSpace", GROUPS),
         (
             "modelRun",
-            "a run has its agent's prompt and tools; ask a model alone with promptMode \"none\" in a session of its own",
+            "a run uses its agent's prompt and tools; for a bare model request, use promptMode \"none\" in a separate \
+             session",
         ),
         (
             "suppressPromptPersistence",
-            "every message that a run answers is in the transcript, which a restart resumes from",
+            "every message is stored in the transcript, because recovery after a restart reads it",
         ),
-        ("sessionEffects", "every run is visible; use a session of its own for one that should not touch another"),
-        ("internalEvents", "what happens in the background is told with system-event"),
+        ("sessionEffects", "every run is visible; to leave a session unchanged, use a separate one"),
+        ("internalEvents", "use system-event to report background events"),
     ];
 
     fn schema(generation: Generation) -> &'static Schema {

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Others, text};
+use super::{UnknownMembers, text};
 
 /// Parameters of `agents.list`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListParams {}
 
-params!(ListParams, "agents.list", &[], |_| (json!({}), Others::Refused));
+params!(ListParams, "agents.list", &[], |_| (json!({}), UnknownMembers::Refused));
 
 /// Parameters of `agent.identity.get`; defaults to the default agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,5 +24,5 @@ pub struct IdentityParams {
 }
 
 params!(IdentityParams, "agent.identity.get", &[], |_| {
-    (json!({"agentId": text(), "sessionKey": {"type": "string"}}), Others::Refused)
+    (json!({"agentId": text(), "sessionKey": {"type": "string"}}), UnknownMembers::Refused)
 });

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Others, flag, text};
+use super::{UnknownMembers, flag, text};
 
 /// Parameters of `exec.approval.request`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ params!(RequestParams, "exec.approval.request", &[], |generation| {
         members["twoPhase"] = flag();
     }
     // Newer clients send more with each version, and it is only displayed.
-    (members, if generation == Generation::Four { Others::PassedOver } else { Others::Refused })
+    (members, if generation == Generation::Four { UnknownMembers::Ignored } else { UnknownMembers::Refused })
 });
 
 /// Parameters of `exec.approval.waitDecision`.
@@ -63,7 +63,7 @@ pub struct HistoryParams {
 
 params!(HistoryParams, "approval.history", &[], |_| {
     let limit = json!({"type": "integer", "minimum": 1, "maximum": 200});
-    (json!({"limit": limit, "kind": {"enum": ["exec", "plugin", "system-agent"]}}), Others::PassedOver)
+    (json!({"limit": limit, "kind": {"enum": ["exec", "plugin", "system-agent"]}}), UnknownMembers::Ignored)
 });
 
 /// Parameters of `exec.approval.get`.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Others, flag, text};
+use super::{UnknownMembers, flag, text};
 
 /// Parameters of `channels.status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct StatusParams {
 
 params!(StatusParams, "channels.status", &[], |_| (
     json!({"probe": flag(), "timeoutMs": {"type": "integer", "minimum": 0}}),
-    Others::PassedOver
+    UnknownMembers::Ignored
 ));
 
 /// Defines the parameter type of a method about one account.
@@ -55,7 +55,7 @@ pub struct PairingListParams {
     pub channel: Option<String>,
 }
 
-params!(PairingListParams, "channels.pairing.list", &[], |_| (json!({"channel": text()}), Others::PassedOver));
+params!(PairingListParams, "channels.pairing.list", &[], |_| (json!({"channel": text()}), UnknownMembers::Ignored));
 
 /// Parameters of `channels.pairing.approve`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ params!(PairingApproveParams, "channels.pairing.approve", &["channel"], |_| (
     json!({
         "channel": text(), "accountId": text(), "code": text(), "requestId": text(), "notify": flag(), "guest": flag(),
     }),
-    Others::Refused
+    UnknownMembers::Refused
 ));
 
 /// Parameters of `channels.pairing.dismiss`.
@@ -97,7 +97,7 @@ pub struct PairingDismissParams {
 
 params!(PairingDismissParams, "channels.pairing.dismiss", &["channel", "requestId"], |_| (
     json!({"channel": text(), "accountId": text(), "requestId": text()}),
-    Others::Refused
+    UnknownMembers::Refused
 ));
 
 /// Parameters of `channels.pairing.revoke`.
@@ -154,7 +154,7 @@ params!(SendParams, "send", &["to", "idempotencyKey"], |_| (
         "channel": text(), "accountId": text(), "threadId": text(), "replyToId": text(), "silent": flag(),
         "idempotencyKey": text(),
     }),
-    Others::Refused
+    UnknownMembers::Refused
 ), refused: &[
     ("buffer", MEDIA),
     ("filename", MEDIA),
@@ -162,13 +162,13 @@ params!(SendParams, "send", &["to", "idempotencyKey"], |_| (
     ("asVoice", MEDIA),
     ("gifPlayback", MEDIA),
     ("forceDocument", MEDIA),
-    ("parseMode", "a text is Markdown"),
+    ("parseMode", "the text is always Markdown"),
     ("agentId", NO_SESSION),
     ("sessionKey", NO_SESSION),
 ]);
 
-const MEDIA: &str = "media is named by its address, with mediaUrl, and sent as what it is";
-const NO_SESSION: &str = "the message is not part of a session; let an agent send it with agent and deliver";
+const MEDIA: &str = "pass the address of the media in mediaUrl; its type is detected";
+const NO_SESSION: &str = "the message is not part of a session; to send from a session, use agent with deliver";
 
 /// Parameters of `poll`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,10 +202,10 @@ params!(PollParams, "poll", &["to", "question", "options", "idempotencyKey"], |_
         "maxSelections": {"type": "integer", "minimum": 1, "maximum": 12}, "channel": text(), "accountId": text(),
         "threadId": text(), "idempotencyKey": text(),
     }),
-    Others::Refused
+    UnknownMembers::Refused
 ), refused: &[
-    ("durationSeconds", "a poll stays open"),
-    ("durationHours", "a poll stays open"),
-    ("silent", "a poll is announced like any message"),
-    ("isAnonymous", "whether a poll is anonymous is up to the platform"),
+    ("durationSeconds", "a poll has no time limit"),
+    ("durationHours", "a poll has no time limit"),
+    ("silent", "a poll cannot be sent silently"),
+    ("isAnonymous", "the platform determines whether a poll is anonymous"),
 ]);

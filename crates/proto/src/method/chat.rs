@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use super::{Others, text};
+use super::{UnknownMembers, text};
 use crate::{EntryId, Generation, Route, RunId, SessionId};
 
 /// Parameters of `chat.send`.
@@ -136,16 +136,16 @@ fn send_members(generation: Generation) -> Value {
 }
 
 params!(SendParams, "chat.send", &["sessionKey", "message", "idempotencyKey"], send_members, refused: &[
-    ("replyToId", "quote the message that is answered"),
+    ("replyToId", "quote the message in the text instead"),
     ("fastMode", "there is no fast mode; choose a faster model with /model"),
     ("fastAutoOnSeconds", "there is no fast mode; choose a faster model with /model"),
-    ("intent", "a message is one turn of its session"),
-    ("toolBindings", "a run has the tools of its agent"),
-    ("systemInputProvenance", "a message of chat.send is the owner's; use agent with inputProvenance for others"),
-    ("systemProvenanceReceipt", "a message of chat.send is the owner's; use agent with inputProvenance for others"),
-    ("expectedSessionRoutingContract", "sessions have none; name the session id with sessionId"),
-    ("expectedPermissionMode", "sessions have none; what a run may do is set by tools in the config"),
-    ("expectedToolOverrides", "sessions have none; what a run may do is set by tools in the config"),
+    ("intent", "every message is a turn of its session"),
+    ("toolBindings", "a run uses the tools of its agent"),
+    ("systemInputProvenance", "messages of chat.send are from the owner; for others, use agent with inputProvenance"),
+    ("systemProvenanceReceipt", "messages of chat.send are from the owner; for others, use agent with inputProvenance"),
+    ("expectedSessionRoutingContract", "sessions have no routing contract; use sessionId"),
+    ("expectedPermissionMode", "sessions have no permissions of their own; configure them with tools in the config"),
+    ("expectedToolOverrides", "sessions have no permissions of their own; configure them with tools in the config"),
 ]);
 
 /// Parameters of `chat.history`.
@@ -200,7 +200,7 @@ fn history_members(generation: Generation) -> Value {
 }
 
 params!(HistoryParams, "chat.history", &["sessionKey"], history_members, refused: &[
-    ("messageId", "read the pages before it with offset"),
+    ("messageId", "use offset to read earlier pages"),
 ], no_effect: &[
     ("pendingBefore", "pendingInputs is always empty, so there are no pages of it"),
 ]);
@@ -218,7 +218,7 @@ pub struct MetadataParams {
 }
 
 params!(MetadataParams, "chat.metadata", &[], |_| {
-    (json!({"agentId": text(), "sessionKey": text()}), Others::PassedOver)
+    (json!({"agentId": text(), "sessionKey": text()}), UnknownMembers::Ignored)
 });
 
 /// Parameters of `chat.abort`.
@@ -238,7 +238,7 @@ pub struct AbortParams {
 params!(AbortParams, "chat.abort", &["sessionKey"], |_| json!({
     "sessionKey": text(), "runId": text(), "agentId": text(),
 }), no_effect: &[
-    ("preserveSideRuns", "there are no side runs beside a session's own"),
+    ("preserveSideRuns", "side runs are not supported"),
 ]);
 
 /// Parameters of `chat.inject`.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Others, flag, text};
+use super::{UnknownMembers, flag, text};
 
 /// Parameters of `commands.list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,5 +18,5 @@ pub struct ListParams {
 }
 
 params!(ListParams, "commands.list", &[], |_| {
-    (json!({"agentId": text(), "includeArgs": flag()}), Others::PassedOver)
+    (json!({"agentId": text(), "includeArgs": flag()}), UnknownMembers::Ignored)
 });

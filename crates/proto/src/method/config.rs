@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Others, text};
+use super::{UnknownMembers, text};
 
 /// Maximum length of a path in a config.
 const PATH: u64 = 1024;
@@ -27,13 +27,13 @@ impl fmt::Debug for Raw {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetParams {}
 
-params!(GetParams, "config.get", &[], |_| (json!({}), Others::Refused));
+params!(GetParams, "config.get", &[], |_| (json!({}), UnknownMembers::Refused));
 
 /// Parameters of `config.schema`: none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaParams {}
 
-params!(SchemaParams, "config.schema", &[], |_| (json!({}), Others::Refused));
+params!(SchemaParams, "config.schema", &[], |_| (json!({}), UnknownMembers::Refused));
 
 /// Parameters of `config.schema.lookup`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct LookupParams {
 }
 
 params!(LookupParams, "config.schema.lookup", &["path"], |_| {
-    (json!({"path": {"type": "string", "minLength": 1, "maxLength": PATH}}), Others::Refused)
+    (json!({"path": {"type": "string", "minLength": 1, "maxLength": PATH}}), UnknownMembers::Refused)
 });
 
 /// Parameters of `config.set`: replaces the whole config.
@@ -57,7 +57,7 @@ pub struct SetParams {
     pub base_hash: Option<String>,
 }
 
-params!(SetParams, "config.set", &["raw"], |_| (json!({"raw": text(), "baseHash": text()}), Others::Refused));
+params!(SetParams, "config.set", &["raw"], |_| (json!({"raw": text(), "baseHash": text()}), UnknownMembers::Refused));
 
 /// Parameters about the restart that a change causes in OpenClaw.
 const RESTART: &[(&str, &str)] = &[
@@ -66,7 +66,7 @@ const RESTART: &[(&str, &str)] = &[
     ("note", NO_RESTART),
     ("restartDelayMs", NO_RESTART),
 ];
-const NO_RESTART: &str = "it is about a restart, and a change takes effect without one";
+const NO_RESTART: &str = "changes take effect without a restart";
 
 /// Parameters of `config.apply`: replaces the whole config, effective at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ pub struct ApplyParams {
     pub base_hash: Option<String>,
 }
 
-params!(ApplyParams, "config.apply", &["raw"], |_| (change(), Others::Refused), no_effect: RESTART);
+params!(ApplyParams, "config.apply", &["raw"], |_| (change(), UnknownMembers::Refused), no_effect: RESTART);
 
 /// Parameters of `config.patch`: the parts that change; `null` removes one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ params!(PatchParams, "config.patch", &["raw"], |generation| {
     if generation == Generation::Four {
         properties["replacePaths"] = json!({"type": "array", "items": text()});
     }
-    (properties, Others::Refused)
+    (properties, UnknownMembers::Refused)
 }, no_effect: RESTART);
 
 fn change() -> Value {

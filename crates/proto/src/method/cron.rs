@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Others, flag, text};
+use super::{UnknownMembers, flag, text};
 use crate::{Extra, Generation};
 
 fn count(minimum: u64, maximum: u64) -> Value {
@@ -14,10 +14,10 @@ fn count(minimum: u64, maximum: u64) -> Value {
 }
 
 /// Newer clients send filters that only affect the display.
-fn newer(generation: Generation) -> Others {
+fn newer(generation: Generation) -> UnknownMembers {
     match generation {
-        Generation::Three => Others::Refused,
-        Generation::Four => Others::PassedOver,
+        Generation::Three => UnknownMembers::Refused,
+        Generation::Four => UnknownMembers::Ignored,
     }
 }
 
@@ -69,7 +69,7 @@ pub struct AddParams(pub Extra);
 params!(AddParams, "cron.add", &["name", "schedule", "payload"], |generation| {
     let mut properties = json!({"name": text(), "schedule": {"type": "object"}, "payload": {"type": "object"}});
     properties.as_object_mut().into_iter().for_each(|job| job.extend(job_members(generation)));
-    (properties, Others::Refused)
+    (properties, UnknownMembers::Refused)
 });
 
 /// Returns the optional members of a job.
@@ -99,7 +99,7 @@ fn job_members(generation: Generation) -> Extra {
 /// A job, by either of its two names on the wire.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Which {
+pub struct JobRef {
     /// Job id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -108,7 +108,7 @@ pub struct Which {
     pub job_id: Option<String>,
 }
 
-impl Which {
+impl JobRef {
     /// Returns the job id.
     pub fn job(&self) -> Option<&str> {
         self.id.as_deref().or(self.job_id.as_deref()).map(str::trim).filter(|id| !id.is_empty())
@@ -126,17 +126,17 @@ fn which(mut more: Value) -> Value {
 pub struct GetParams {
     /// The job.
     #[serde(flatten)]
-    pub which: Which,
+    pub which: JobRef,
 }
 
-params!(GetParams, "cron.get", &[], |_| (which(json!({})), Others::Refused));
+params!(GetParams, "cron.get", &[], |_| (which(json!({})), UnknownMembers::Refused));
 
 /// Parameters of `cron.update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpdateParams {
     /// The job.
     #[serde(flatten)]
-    pub which: Which,
+    pub which: JobRef,
     /// New values; `null` clears one.
     pub patch: Extra,
 }
@@ -147,7 +147,7 @@ params!(UpdateParams, "cron.update", &["patch"], |generation| {
     });
     patch.as_object_mut().into_iter().for_each(|patch| patch.extend(job_members(generation)));
     let patch = json!({"type": "object", "additionalProperties": false, "properties": patch});
-    (which(json!({"patch": patch})), Others::Refused)
+    (which(json!({"patch": patch})), UnknownMembers::Refused)
 });
 
 /// Parameters of `cron.remove`.
@@ -155,23 +155,23 @@ params!(UpdateParams, "cron.update", &["patch"], |generation| {
 pub struct RemoveParams {
     /// The job.
     #[serde(flatten)]
-    pub which: Which,
+    pub which: JobRef,
 }
 
-params!(RemoveParams, "cron.remove", &[], |_| (which(json!({})), Others::Refused));
+params!(RemoveParams, "cron.remove", &[], |_| (which(json!({})), UnknownMembers::Refused));
 
 /// Parameters of `cron.run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunParams {
     /// The job.
     #[serde(flatten)]
-    pub which: Which,
+    pub which: JobRef,
     /// `due` or `force`; defaults to `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
 }
 
-params!(RunParams, "cron.run", &[], |_| (which(json!({"mode": {"enum": ["due", "force"]}})), Others::Refused));
+params!(RunParams, "cron.run", &[], |_| (which(json!({"mode": {"enum": ["due", "force"]}})), UnknownMembers::Refused));
 
 /// Parameters of `cron.runs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,7 +179,7 @@ params!(RunParams, "cron.run", &[], |_| (which(json!({"mode": {"enum": ["due", "
 pub struct RunsParams {
     /// The job; not needed for the scope `all`.
     #[serde(flatten)]
-    pub which: Which,
+    pub which: JobRef,
     /// `job` or `all`.
     pub scope: Option<String>,
     /// Maximum number of runs.
@@ -235,7 +235,7 @@ params!(WakeParams, "wake", &["mode", "text"], |generation| {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastHeartbeatParams {}
 
-params!(LastHeartbeatParams, "last-heartbeat", &[], |_| (json!({}), Others::PassedOver));
+params!(LastHeartbeatParams, "last-heartbeat", &[], |_| (json!({}), UnknownMembers::Ignored));
 
 /// Parameters of `set-heartbeats`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,4 +244,4 @@ pub struct SetHeartbeatsParams {
     pub enabled: bool,
 }
 
-params!(SetHeartbeatsParams, "set-heartbeats", &["enabled"], |_| (json!({"enabled": flag()}), Others::Refused));
+params!(SetHeartbeatsParams, "set-heartbeats", &["enabled"], |_| (json!({"enabled": flag()}), UnknownMembers::Refused));

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Others, text};
+use super::{UnknownMembers, text};
 
 /// Parameters of `device.pair.list`: none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListParams {}
 
-params!(ListParams, "device.pair.list", &[], |_| (json!({}), Others::Refused));
+params!(ListParams, "device.pair.list", &[], |_| (json!({}), UnknownMembers::Refused));
 
 /// Parameters of `device.pair.approve` and `device.pair.reject`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,10 @@ pub struct DecideParams {
     pub request_id: String,
 }
 
-params!(DecideParams, "device.pair.approve", &["requestId"], |_| (json!({"requestId": text()}), Others::Refused));
+params!(DecideParams, "device.pair.approve", &["requestId"], |_| (
+    json!({"requestId": text()}),
+    UnknownMembers::Refused
+));
 
 /// Parameters of `device.pair.remove`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +32,7 @@ pub struct RemoveParams {
     pub device_id: String,
 }
 
-params!(RemoveParams, "device.pair.remove", &["deviceId"], |_| (json!({"deviceId": text()}), Others::Refused));
+params!(RemoveParams, "device.pair.remove", &["deviceId"], |_| (json!({"deviceId": text()}), UnknownMembers::Refused));
 
 /// Parameters of `device.pair.rename`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +45,7 @@ pub struct RenameParams {
 }
 
 params!(RenameParams, "device.pair.rename", &["deviceId", "label"], |_| {
-    (json!({"deviceId": text(), "label": {"type": "string", "minLength": 1, "maxLength": 64}}), Others::Refused)
+    (json!({"deviceId": text(), "label": {"type": "string", "minLength": 1, "maxLength": 64}}), UnknownMembers::Refused)
 });
 
 /// Parameters of `device.token.revoke`.
@@ -56,7 +59,7 @@ pub struct RevokeParams {
 }
 
 params!(RevokeParams, "device.token.revoke", &["deviceId", "role"], |_| {
-    (json!({"deviceId": text(), "role": text()}), Others::Refused)
+    (json!({"deviceId": text(), "role": text()}), UnknownMembers::Refused)
 });
 
 /// Parameters of `device.token.rotate`.
@@ -74,5 +77,5 @@ pub struct TokenParams {
 
 params!(TokenParams, "device.token.rotate", &["deviceId", "role"], |_| {
     let scopes = json!({"type": "array", "items": text()});
-    (json!({"deviceId": text(), "role": text(), "scopes": scopes}), Others::Refused)
+    (json!({"deviceId": text(), "role": text(), "scopes": scopes}), UnknownMembers::Refused)
 });

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Others;
+use super::UnknownMembers;
 
 /// Parameters of `logs.tail`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,5 +31,5 @@ params!(TailParams, "logs.tail", &[], |_| {
     let properties = json!({
         "cursor": number(0, None), "limit": number(1, Some(5000)), "maxBytes": number(1, Some(1_000_000)),
     });
-    (properties, Others::Refused)
+    (properties, UnknownMembers::Refused)
 });

@@ -49,14 +49,14 @@ pub mod config;
 pub mod connect;
 pub mod cron;
 pub mod devices;
-pub mod follow;
 pub mod gateway;
-pub mod house;
 pub mod logs;
 pub mod models;
+pub mod queries;
 pub mod runs;
 pub mod sessions;
 pub mod skills;
+pub mod subscribe;
 pub mod usage;
 
 use serde::de::DeserializeOwned;
@@ -81,7 +81,7 @@ pub trait Params: DeserializeOwned {
     /// fulfilled, or there is nothing that they could apply to.
     const NO_EFFECT: &'static [(&'static str, &'static str)] = &[];
 
-    /// Returns the schema for callers of a generation.
+    /// Returns the schema of the parameters in a protocol generation.
     fn schema(generation: Generation) -> &'static Schema;
 
     /// Validates and parses parameters; absent and `null` mean none.
@@ -108,26 +108,26 @@ pub trait Params: DeserializeOwned {
 /// Members that parameters may have.
 struct Members {
     properties: Value,
-    others: Others,
+    others: UnknownMembers,
 }
 
 /// Treatment of other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
+enum UnknownMembers {
     /// They make the parameters invalid.
     Refused,
     /// They are ignored.
-    PassedOver,
+    Ignored,
 }
 
 impl From<Value> for Members {
     fn from(properties: Value) -> Self {
-        Self { properties, others: Others::Refused }
+        Self { properties, others: UnknownMembers::Refused }
     }
 }
 
-impl From<(Value, Others)> for Members {
-    fn from((properties, others): (Value, Others)) -> Self {
+impl From<(Value, UnknownMembers)> for Members {
+    fn from((properties, others): (Value, UnknownMembers)) -> Self {
         Self { properties, others }
     }
 }
@@ -135,7 +135,7 @@ impl From<(Value, Others)> for Members {
 impl Members {
     fn compile(self, required: &[&str]) -> Schema {
         Schema::compile(&json!({
-            "type": "object", "additionalProperties": self.others == Others::PassedOver,
+            "type": "object", "additionalProperties": self.others == UnknownMembers::Ignored,
             "required": required, "properties": self.properties,
         }))
     }

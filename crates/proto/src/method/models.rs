@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Others, text};
+use super::{UnknownMembers, text};
 
 /// Parameters of `models.list`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,4 +18,4 @@ pub struct ListParams {
 }
 
 // Views and details are for longer lists.
-params!(ListParams, "models.list", &[], |_| (json!({"agentId": text(), "provider": text()}), Others::PassedOver));
+params!(ListParams, "models.list", &[], |_| (json!({"agentId": text(), "provider": text()}), UnknownMembers::Ignored));

@@ -108,9 +108,9 @@ params!(ListParams, "sessions.list", &[], |generation| {
     ("includePeople", ALL_OWNED),
 ]);
 
-const ONE_OWNER: &str = "a gateway has one owner, whose the sessions are";
-const ALL_OWNED: &str = "a gateway has one owner, whose all sessions are";
-const NO_COLUMN: &str = "it asks for a column that rows may leave out, and they do";
+const ONE_OWNER: &str = "all sessions belong to the gateway's one owner";
+const ALL_OWNED: &str = "all sessions belong to the gateway's one owner, so this holds for each";
+const NO_COLUMN: &str = "the column is optional and is not returned";
 
 /// Parameters of `sessions.resolve`: one of the first three.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -212,10 +212,10 @@ params!(PatchParams, "sessions.patch", &["key"], |generation| {
     ("execAsk", EXEC),
     ("execNode", EXEC),
 ], no_effect: &[
-    ("expectedMarkedUnreadAt", "the newest mark of a session counts, whoever made it"),
+    ("expectedMarkedUnreadAt", "the most recent mark of a session takes effect"),
 ]);
 
-const EXEC: &str = "commands run as tools.exec and approvals in the config say, in every session";
+const EXEC: &str = "tools.exec and approvals in the config apply to commands in every session";
 
 /// Parameters of `sessions.reset`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -279,7 +279,7 @@ params!(CompactParams, "sessions.compact", &["key"], |generation| {
     let properties = json!({"key": text(), "focus": {"type": "string"}});
     newer(generation, properties, &[("agentId", text())])
 }, refused: &[
-    ("maxLines", "a transcript keeps every line; without it, the conversation is summarised"),
+    ("maxLines", "transcripts are never truncated; omit it to compact the session"),
 ]);
 
 /// Parameters of `sessions.compactions`. A Homard extension.
@@ -355,5 +355,5 @@ params!(CreateParams, "sessions.create", &[], |_| json!({
     "category": label(Generation::Four), "model": text(), "thinkingLevel": text(),
     "emitCommandHooks": {"type": "boolean"},
 }), no_effect: &[
-    ("succeedsParent", "a session that another one follows stays as it is"),
+    ("succeedsParent", "the parent session is not changed"),
 ]);

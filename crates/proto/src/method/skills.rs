@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Others, flag, text};
+use super::{UnknownMembers, flag, text};
 
 /// Parameters of `skills.status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct StatusParams {
     pub agent_id: Option<String>,
 }
 
-params!(StatusParams, "skills.status", &[], |_| (json!({"agentId": text()}), Others::Refused));
+params!(StatusParams, "skills.status", &[], |_| (json!({"agentId": text()}), UnknownMembers::Refused));
 
 /// Parameters of `skills.update`. The key and the environment are secrets: `Debug` does not show them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ params!(UpdateParams, "skills.update", &["skillKey"], |_| {
     let properties = json!({
         "skillKey": text(), "enabled": flag(), "apiKey": {"type": "string"}, "env": {"type": "object"},
     });
-    (properties, Others::Refused)
+    (properties, UnknownMembers::Refused)
 });
 
 #[cfg(test)]

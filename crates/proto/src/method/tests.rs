@@ -25,7 +25,7 @@ use super::Params;
 use crate::{Generation, schema::Schema};
 
 /// A parameter type, as the tests know it.
-struct Known {
+struct ParamsType {
     /// Path below this module.
     name: &'static str,
     method: &'static str,
@@ -42,7 +42,7 @@ fn read<P: Params + Serialize>(generation: Generation, params: Value) -> Result<
 
 macro_rules! known {
     ($($family:ident::{$($type:ident),* $(,)?}),* $(,)?) => {
-        vec![$($(Known {
+        vec![$($(ParamsType {
             name: concat!(stringify!($family), "::", stringify!($type)),
             method: <super::$family::$type as Params>::METHOD,
             schema: <super::$family::$type as Params>::schema,
@@ -53,7 +53,7 @@ macro_rules! known {
     };
 }
 
-fn all() -> Vec<Known> {
+fn all() -> Vec<ParamsType> {
     known![
         agent::{AgentParams, WaitParams},
         agents::{IdentityParams, ListParams},
@@ -74,10 +74,10 @@ fn all() -> Vec<Known> {
             SetHeartbeatsParams, StatusParams, UpdateParams, WakeParams,
         },
         devices::{DecideParams, ListParams, RemoveParams, RenameParams, RevokeParams, TokenParams},
-        follow::{MessagesParams, SubscribeParams},
+        subscribe::{MessagesParams, SubscribeParams},
         gateway::{HealthParams, StatusParams},
-        house::{
-            CatalogParams, GithubParams, LanesParams, NodeListParams, NothingParams, OfAgentParams, SystemEventParams,
+        queries::{
+            CatalogParams, GithubParams, LanesParams, NodeListParams, NothingParams, AgentQueryParams, SystemEventParams,
             TasksParams, ToolsParams, UsageStatusParams,
         },
         logs::{TailParams},
@@ -117,19 +117,19 @@ const OPEN: [(&str, &str); 27] = [
     ("cron::RunsParams", READS),
     ("cron::StatusParams", READS),
     ("cron::WakeParams", "OpenClaw's own schema is open here"),
-    ("follow::MessagesParams", READS),
-    ("follow::SubscribeParams", READS),
+    ("subscribe::MessagesParams", READS),
+    ("subscribe::SubscribeParams", READS),
     ("gateway::HealthParams", READS),
     ("gateway::StatusParams", READS),
-    ("house::CatalogParams", READS),
-    ("house::GithubParams", READS),
-    ("house::LanesParams", READS),
-    ("house::NodeListParams", READS),
-    ("house::NothingParams", READS),
-    ("house::OfAgentParams", READS),
-    ("house::TasksParams", READS),
-    ("house::ToolsParams", READS),
-    ("house::UsageStatusParams", READS),
+    ("queries::CatalogParams", READS),
+    ("queries::GithubParams", READS),
+    ("queries::LanesParams", READS),
+    ("queries::NodeListParams", READS),
+    ("queries::NothingParams", READS),
+    ("queries::AgentQueryParams", READS),
+    ("queries::TasksParams", READS),
+    ("queries::ToolsParams", READS),
+    ("queries::UsageStatusParams", READS),
     ("models::ListParams", READS),
     ("usage", READS),
 ];
@@ -172,7 +172,7 @@ const HANDED_ON: [HandedOn; 6] = [
     ("UpdateParams", SKILLS, SKILLS, &[("skill_key", SKILLS)]),
 ];
 
-const SAY: &str = "homard/src/methods/channels/say.rs";
+const SAY: &str = "homard/src/methods/channels/send.rs";
 const SKILLS: &str = "homard/src/methods/skills.rs";
 
 #[test]
@@ -235,7 +235,7 @@ fn what_is_not_supported_is_refused_by_its_name() {
     }
 }
 
-fn with_none(known: &Known, generation: Generation) -> Result<Value, String> {
+fn with_none(known: &ParamsType, generation: Generation) -> Result<Value, String> {
     (known.read)(generation, (known.schema)(generation).example(None))
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Others, text};
+use super::{UnknownMembers, text};
 
 /// Parameters of `usage.cost`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct CostParams {
 }
 
 // Clients of each generation send more than is used here.
-params!(CostParams, "usage.cost", &[], |_| (days(), Others::PassedOver));
+params!(CostParams, "usage.cost", &[], |_| (days(), UnknownMembers::Ignored));
 
 /// Returns the schema of the members that name a period.
 fn days() -> Value {
@@ -55,7 +55,7 @@ params!(PeriodParams, "sessions.usage", &[], |_| {
     let mut properties = days();
     properties["key"] = text();
     properties["limit"] = json!({"type": "integer", "minimum": 1});
-    (properties, Others::PassedOver)
+    (properties, UnknownMembers::Ignored)
 });
 
 /// Parameters of `sessions.usage.timeseries`.
@@ -66,7 +66,7 @@ pub struct TimeseriesParams {
     pub key: String,
 }
 
-params!(TimeseriesParams, "sessions.usage.timeseries", &["key"], |_| (json!({"key": text()}), Others::PassedOver));
+params!(TimeseriesParams, "sessions.usage.timeseries", &["key"], |_| (json!({"key": text()}), UnknownMembers::Ignored));
 
 /// Parameters of `sessions.usage.logs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,5 +80,5 @@ pub struct LogsParams {
 }
 
 params!(LogsParams, "sessions.usage.logs", &["key"], |_| {
-    (json!({"key": text(), "limit": {"type": "integer", "minimum": 1}}), Others::PassedOver)
+    (json!({"key": text(), "limit": {"type": "integer", "minimum": 1}}), UnknownMembers::Ignored)
 });

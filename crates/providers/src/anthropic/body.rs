@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::think::Thinking;
 
 #[derive(Serialize)]
-pub(super) struct Body<'a> {
+pub(super) struct MessagesBody<'a> {
     pub(super) model: &'a str,
     pub(super) max_tokens: u64,
     pub(super) stream: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) system: Vec<Part<'a>>,
+    pub(super) system: Vec<MarkedBlock<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool_choice: Option<ToolChoice>,
-    pub(super) messages: Vec<Line<'a>>,
+    pub(super) messages: Vec<MessageBody<'a>>,
     #[serde(flatten)]
     pub(super) thinking: Thinking,
 }
@@ -30,9 +30,9 @@ pub(super) struct ToolChoice {
 }
 
 #[derive(Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct MessageBody<'a> {
     pub(super) role: Role,
-    pub(super) content: Vec<Part<'a>>,
+    pub(super) content: Vec<MarkedBlock<'a>>,
 }
 
 #[derive(Serialize, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Role {
 
 /// A block, with a marker if a cached prefix ends with it.
 #[derive(Serialize)]
-pub(super) struct Part<'a> {
+pub(super) struct MarkedBlock<'a> {
     #[serde(flatten)]
     pub(super) block: Block<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub(super) enum Block<'a> {
     },
 }
 
-impl<'a> From<Block<'a>> for Part<'a> {
+impl<'a> From<Block<'a>> for MarkedBlock<'a> {
     fn from(block: Block<'a>) -> Self {
         Self { block, cache_control: None }
     }

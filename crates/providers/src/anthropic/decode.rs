@@ -3,9 +3,9 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use homard_model::{
-    Error, ErrorKind, Event, Seal,
+    Error, ErrorKind, ModelEvent, Signature,
     classify::classify,
-    stream::{CallDelta, Done},
+    stream::{AnswerEnd, CallDelta},
 };
 use homard_proto::message::{StopReason, Usage};
 use serde::Deserialize;
@@ -13,14 +13,14 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     sse::Frame,
-    wire::{Decode, broken_off, malformed},
+    wire::{Decode, malformed_event, truncated_event},
 };
 
 /// Decoder state.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     /// Open blocks by their index in the answer.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenBlock>,
     calls: usize,
     has_begun: bool,
     stop: Option<StopReason>,
@@ -29,7 +29,7 @@ pub(crate) struct Decoder {
 
 /// An open block.
 #[derive(Debug)]
-enum Open {
+enum OpenBlock {
     Text,
     Thinking {
         signature: String,
@@ -44,10 +44,10 @@ enum Open {
 }
 
 impl Decode for Decoder {
-    fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
+    fn push(&mut self, frame: &Frame, events: &mut Vec<ModelEvent>) {
         let event = match serde_json::from_str::<Data<'_>>(&frame.data) {
             Ok(event) => event,
-            Err(error) => return events.push(malformed(frame, &error)),
+            Err(error) => return events.push(malformed_event(frame, &error)),
         };
         // By the data and not by the name of the event, which some servers omit.
         match &*event.r#type {
@@ -61,34 +61,34 @@ impl Decode for Decoder {
             "message_delta" => {
                 self.count(event.usage);
                 let Delta { stop_reason, stop_details, .. } = event.delta.unwrap_or_default();
-                let why = stop_details.and_then(|details| filled(details.explanation));
+                let why = stop_details.and_then(|details| non_empty(details.explanation));
                 self.stopped(stop_reason.as_ref().map(|reason| &*reason.0), why, events);
             }
             "message_stop" => events.push(self.last()),
-            "error" => events.push(Event::Failed(classify(None, &[], &frame.data))),
+            "error" => events.push(ModelEvent::Failed(classify(None, &[], &frame.data))),
             // Some servers send an error without its type.
-            _ if event.error.is_some() => events.push(Event::Failed(classify(None, &[], &frame.data))),
+            _ if event.error.is_some() => events.push(ModelEvent::Failed(classify(None, &[], &frame.data))),
             // `ping`, and future types.
-            _ => events.push(Event::Alive),
+            _ => events.push(ModelEvent::Heartbeat),
         }
     }
 
-    fn finish(&mut self) -> Event {
+    fn finish(&mut self) -> ModelEvent {
         // A stop reason is as good as the end event, if no block is open.
-        if self.stop.is_some() && self.open.is_empty() { self.last() } else { broken_off() }
+        if self.stop.is_some() && self.open.is_empty() { self.last() } else { truncated_event() }
     }
 }
 
 impl Decoder {
-    fn last(&self) -> Event {
+    fn last(&self) -> ModelEvent {
         if !self.has_begun {
-            return broken_off();
+            return truncated_event();
         }
         let natural = if self.calls > 0 { StopReason::ToolUse } else { StopReason::Stop };
-        Event::Done(Done { stop: self.stop.unwrap_or(natural), usage: self.usage.clone() })
+        ModelEvent::Done(AnswerEnd { stop: self.stop.unwrap_or(natural), usage: self.usage.clone() })
     }
 
-    fn stopped(&mut self, reason: Option<&str>, why: Option<String>, events: &mut Vec<Event>) {
+    fn stopped(&mut self, reason: Option<&str>, why: Option<String>, events: &mut Vec<ModelEvent>) {
         match reason {
             None => {}
             Some("max_tokens" | "model_context_window_exceeded") => self.stop = Some(StopReason::Length),
@@ -96,14 +96,14 @@ impl Decoder {
             Some("refusal" | "sensitive") => {
                 let why = why.map(|why| format!(": {}", why.trim_end_matches('.'))).unwrap_or_default();
                 let message = format!("the model refused to answer{why}");
-                events.push(Event::Failed(Error::new(ErrorKind::ContentFilter, message)));
+                events.push(ModelEvent::Failed(Error::new(ErrorKind::ContentFilter, message)));
             }
             // `end_turn`, `stop_sequence`, and `pause_turn`, after which the next request continues.
             Some(_) => self.stop = Some(StopReason::Stop),
         }
     }
 
-    fn count(&mut self, tokens: Option<Tokens>) {
+    fn count(&mut self, tokens: Option<MessageUsage>) {
         let Some(tokens) = tokens else { return };
         // Every count contains the totals; some servers know them only at the end, and send zero before.
         let update = |known: &mut u64, told: Option<u64>| *known = told.filter(|told| *told > 0).unwrap_or(*known);
@@ -116,71 +116,75 @@ impl Decoder {
         usage.total_tokens = parts.into_iter().fold(usage.input, u64::saturating_add);
     }
 
-    fn begin(&mut self, place: u64, block: Begun<'_>, events: &mut Vec<Event>) {
+    fn begin(&mut self, place: u64, block: BlockStart<'_>, events: &mut Vec<ModelEvent>) {
         self.has_begun = true;
         let open = match &*block.r#type {
             "text" => {
-                events.extend(filled(block.text).map(Event::Text));
-                Open::Text
+                events.extend(non_empty(block.text).map(ModelEvent::Text));
+                OpenBlock::Text
             }
             "thinking" => {
-                events.extend(filled(block.thinking).map(Event::Thinking));
-                Open::Thinking { signature: filled(block.signature).unwrap_or_default() }
+                events.extend(non_empty(block.thinking).map(ModelEvent::Thinking));
+                OpenBlock::Thinking { signature: non_empty(block.signature).unwrap_or_default() }
             }
             "redacted_thinking" => {
-                events.extend(filled(block.data).map(|data| Event::Seal(Seal::Redacted(data))));
-                Open::Other
+                events.extend(non_empty(block.data).map(|data| ModelEvent::Signature(Signature::Redacted(data))));
+                OpenBlock::Other
             }
             "tool_use" => {
                 let index = self.calls;
                 self.calls += 1;
-                let (id, name) = (filled(block.id), filled(block.name));
-                events.push(Event::Call(CallDelta { index, id, name, arguments: String::new() }));
+                let (id, name) = (non_empty(block.id), non_empty(block.name));
+                events.push(ModelEvent::Call(CallDelta { index, id, name, arguments: String::new() }));
                 let whole = block.input.filter(|input| input.as_object().is_some_and(|input| !input.is_empty()));
-                Open::Call { index, whole: whole.map(|input| input.to_string()).unwrap_or_default() }
+                OpenBlock::Call { index, whole: whole.map(|input| input.to_string()).unwrap_or_default() }
             }
-            _ => Open::Other,
+            _ => OpenBlock::Other,
         };
         self.open.insert(place, open);
     }
 
-    fn delta(&mut self, place: u64, delta: Delta<'_>, events: &mut Vec<Event>) {
+    fn delta(&mut self, place: u64, delta: Delta<'_>, events: &mut Vec<ModelEvent>) {
         let open = self.open.get_mut(&place);
         match (&*delta.r#type, open) {
-            (_, Some(Open::Other)) => {}
-            ("text_delta", _) => events.extend(filled(delta.text).map(Event::Text)),
-            ("thinking_delta", _) => events.extend(filled(delta.thinking).map(Event::Thinking)),
-            ("signature_delta", Some(Open::Thinking { signature })) => signature.extend(filled(delta.signature)),
-            ("input_json_delta", Some(Open::Call { index, whole })) => {
-                if let Some(arguments) = filled(delta.partial_json) {
+            (_, Some(OpenBlock::Other)) => {}
+            ("text_delta", _) => events.extend(non_empty(delta.text).map(ModelEvent::Text)),
+            ("thinking_delta", _) => events.extend(non_empty(delta.thinking).map(ModelEvent::Thinking)),
+            ("signature_delta", Some(OpenBlock::Thinking { signature })) => {
+                signature.extend(non_empty(delta.signature))
+            }
+            ("input_json_delta", Some(OpenBlock::Call { index, whole })) => {
+                if let Some(arguments) = non_empty(delta.partial_json) {
                     whole.clear();
-                    events.push(Event::Call(CallDelta { index: *index, arguments, ..CallDelta::default() }));
+                    events.push(ModelEvent::Call(CallDelta { index: *index, arguments, ..CallDelta::default() }));
                 }
             }
             (
                 "signature_delta" | "input_json_delta",
-                None | Some(Open::Text | Open::Thinking { .. } | Open::Call { .. }),
+                None | Some(OpenBlock::Text | OpenBlock::Thinking { .. } | OpenBlock::Call { .. }),
             ) => {
-                let message = format!("there is no block for a {}", delta.r#type);
-                events.push(Event::Failed(Error::new(ErrorKind::Malformed, message)));
+                let message = format!("no matching content block for {}", delta.r#type);
+                events.push(ModelEvent::Failed(Error::new(ErrorKind::Malformed, message)));
             }
             // Citations, and future types.
-            _ => events.push(Event::Alive),
+            _ => events.push(ModelEvent::Heartbeat),
         }
     }
 
-    fn end(&mut self, place: u64) -> Option<Event> {
+    fn end(&mut self, place: u64) -> Option<ModelEvent> {
         match self.open.remove(&place)? {
-            Open::Thinking { signature } if !signature.is_empty() => Some(Event::Seal(Seal::Thinking(signature))),
-            Open::Call { index, whole } if !whole.is_empty() => {
-                Some(Event::Call(CallDelta { index, arguments: whole, ..CallDelta::default() }))
+            OpenBlock::Thinking { signature } if !signature.is_empty() => {
+                Some(ModelEvent::Signature(Signature::Thinking(signature)))
             }
-            Open::Text | Open::Thinking { .. } | Open::Call { .. } | Open::Other => None,
+            OpenBlock::Call { index, whole } if !whole.is_empty() => {
+                Some(ModelEvent::Call(CallDelta { index, arguments: whole, ..CallDelta::default() }))
+            }
+            OpenBlock::Text | OpenBlock::Thinking { .. } | OpenBlock::Call { .. } | OpenBlock::Other => None,
         }
     }
 }
 
-fn filled(text: Option<Text<'_>>) -> Option<String> {
+fn non_empty(text: Option<Text<'_>>) -> Option<String> {
     text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty())
 }
 
@@ -193,21 +197,21 @@ struct Data<'a> {
     index: u64,
     message: Option<Message>,
     #[serde(borrow)]
-    content_block: Option<Begun<'a>>,
+    content_block: Option<BlockStart<'a>>,
     #[serde(borrow)]
     delta: Option<Delta<'a>>,
-    usage: Option<Tokens>,
+    usage: Option<MessageUsage>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct Message {
-    usage: Option<Tokens>,
+    usage: Option<MessageUsage>,
 }
 
 #[derive(Deserialize, Default)]
-struct Begun<'a> {
+struct BlockStart<'a> {
     #[serde(borrow, default)]
     r#type: Cow<'a, str>,
     #[serde(borrow)]
@@ -254,7 +258,7 @@ struct Details<'a> {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
-struct Tokens {
+struct MessageUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,

@@ -5,34 +5,37 @@
 
 use std::borrow::Cow;
 
-use homard_model::{Cache, Request, Spec};
+use homard_model::{CacheLifetime, ModelSpec, Request};
 use homard_proto::message::{self, ImageBlock, ThinkingBlock};
 use serde_json::Value;
 
 use super::{
-    body::{Block, Body, CacheControl, Line, Part, Role, Source, Tool, ToolChoice},
+    body::{Block, CacheControl, MarkedBlock, MessageBody, MessagesBody, Role, Source, Tool, ToolChoice},
     think,
 };
 use crate::{
-    Target,
-    ids::{Own, Rule},
-    turns::{Called, Exchange, Shown, Turn, answered, arguments, shown_by, turns},
+    ModelTarget,
+    ids::{CallIdRule, OwnIds},
+    turns::{
+        AssistantExchange, CallWithResult, ContentPart, ConversationStep, arguments, conversation_steps, result_parts,
+        user_parts,
+    },
 };
 
 /// Accepted call ids.
-const IDS: Rule = Rule { longest: 64, own: Own::Kept };
+const IDS: CallIdRule = CallIdRule { max_length: 64, own: OwnIds::Kept };
 
 /// Accepted image types.
-const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
 /// Encodes a request body.
-pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
     let spec = &target.spec;
     let mut messages = lines(spec, request);
-    let (max_tokens, thinking) = think::plan(spec, request, !is_thoughtless(&messages));
+    let (max_tokens, thinking) = think::plan(spec, request, !lacks_reasoning(&messages));
     let mut tools: Vec<_> = request.tools.iter().map(Tool::from).collect();
-    let (stable, tail) = request.system.split_at_checked(request.stable).unwrap_or((&request.system, ""));
-    let mut system: Vec<_> = [text(stable), text(tail)].into_iter().flatten().map(Part::from).collect();
+    let (stable, tail) = request.system.split_at_checked(request.stable_bytes).unwrap_or((&request.system, ""));
+    let mut system: Vec<_> = [text(stable), text(tail)].into_iter().flatten().map(MarkedBlock::from).collect();
     // Cache markers are set where the prompt changes least: after the tools, the stable part of the system prompt, and
     // the last user message.
     let mark = mark(target, request.cache);
@@ -46,22 +49,31 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
     }
     let tool_choice = target.forbids_calls(request).then_some(ToolChoice { r#type: "none" });
     let model = &spec.model;
-    serde_json::to_vec(&Body { model, max_tokens, stream: true, system, tools, tool_choice, messages, thinking })
+    serde_json::to_vec(&MessagesBody {
+        model,
+        max_tokens,
+        stream: true,
+        system,
+        tools,
+        tool_choice,
+        messages,
+        thinking,
+    })
 }
 
-fn mark(target: &Target, cache: Cache) -> Option<CacheControl> {
+fn mark(target: &ModelTarget, cache: CacheLifetime) -> Option<CacheControl> {
     // Only Anthropic itself supports the long lifetime.
     let is_anthropic = target.base_url.starts_with("https://api.anthropic.com");
     match cache {
-        Cache::Off => None,
-        Cache::Short => Some(CacheControl { r#type: "ephemeral", ttl: None }),
-        Cache::Long => Some(CacheControl { r#type: "ephemeral", ttl: is_anthropic.then_some("1h") }),
+        CacheLifetime::Off => None,
+        CacheLifetime::Short => Some(CacheControl { r#type: "ephemeral", ttl: None }),
+        CacheLifetime::Long => Some(CacheControl { r#type: "ephemeral", ttl: is_anthropic.then_some("1h") }),
     }
 }
 
 /// True if calls are open and no answer since the last user message has reasoning.
-fn is_thoughtless(lines: &[Line<'_>]) -> bool {
-    let has = |line: &Line<'_>, kind: fn(&Block<'_>) -> bool| line.content.iter().any(|part| kind(&part.block));
+fn lacks_reasoning(lines: &[MessageBody<'_>]) -> bool {
+    let has = |line: &MessageBody<'_>, kind: fn(&Block<'_>) -> bool| line.content.iter().any(|part| kind(&part.block));
     let is_result = |block: &Block<'_>| matches!(block, Block::ToolResult { .. });
     let is_thought = |block: &Block<'_>| matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. });
     let asked = lines.iter().rposition(|line| line.role == Role::User && !has(line, is_result));
@@ -69,19 +81,19 @@ fn is_thoughtless(lines: &[Line<'_>]) -> bool {
     !since.is_empty() && !since.iter().any(|line| has(line, is_thought))
 }
 
-fn lines<'a>(spec: &Spec, request: &'a Request) -> Vec<Line<'a>> {
+fn lines<'a>(spec: &ModelSpec, request: &'a Request) -> Vec<MessageBody<'a>> {
     let mut lines = Vec::new();
-    for turn in turns(spec, request, IDS) {
+    for turn in conversation_steps(spec, request, IDS) {
         match turn {
-            Turn::User(user) => {
-                let said = shown_by(user, spec).into_iter().filter_map(show);
-                say(Role::User, said.map(Part::from).collect(), &mut lines);
+            ConversationStep::User(user) => {
+                let said = user_parts(user, spec).into_iter().filter_map(show);
+                push_message(Role::User, said.map(MarkedBlock::from).collect(), &mut lines);
             }
-            Turn::Answer(exchange) => {
-                let blocks = exchange.said.content.iter().filter_map(|block| spoken(block, &exchange));
-                say(Role::Assistant, blocks.map(Part::from).collect(), &mut lines);
+            ConversationStep::Answer(exchange) => {
+                let blocks = exchange.message.content.iter().filter_map(|block| assistant_blocks(block, &exchange));
+                push_message(Role::Assistant, blocks.map(MarkedBlock::from).collect(), &mut lines);
                 let results = exchange.calls.into_iter().map(|called| answer(spec, called));
-                say(Role::User, results.map(Part::from).collect(), &mut lines);
+                push_message(Role::User, results.map(MarkedBlock::from).collect(), &mut lines);
             }
         }
     }
@@ -89,11 +101,11 @@ fn lines<'a>(spec: &Spec, request: &'a Request) -> Vec<Line<'a>> {
 }
 
 /// Appends content; merges consecutive messages of one role and skips empty ones.
-fn say<'a>(role: Role, mut content: Vec<Part<'a>>, lines: &mut Vec<Line<'a>>) {
+fn push_message<'a>(role: Role, mut content: Vec<MarkedBlock<'a>>, lines: &mut Vec<MessageBody<'a>>) {
     match lines.last_mut() {
         _ if content.is_empty() => {}
         Some(line) if line.role == role => line.content.append(&mut content),
-        _ => lines.push(Line { role, content }),
+        _ => lines.push(MessageBody { role, content }),
     }
 }
 
@@ -102,22 +114,22 @@ fn text(text: &str) -> Option<Block<'_>> {
     (!text.trim().is_empty()).then_some(Block::Text { text: Cow::Borrowed(text) })
 }
 
-fn show(piece: Shown<'_>) -> Option<Block<'_>> {
+fn show(piece: ContentPart<'_>) -> Option<Block<'_>> {
     match piece {
-        Shown::Text(words) => text(words),
-        Shown::Image(image) if PICTURES.contains(&image.mime_type.as_str()) => Some(picture(image)),
-        Shown::Image(image) => {
-            let text = format!("(an image was left out: its type {} is not taken)", image.mime_type);
+        ContentPart::Text(words) => text(words),
+        ContentPart::Image(image) if IMAGE_TYPES.contains(&image.mime_type.as_str()) => Some(image_block(image)),
+        ContentPart::Image(image) => {
+            let text = format!("(an image was left out: its type {} is not supported)", image.mime_type);
             Some(Block::Text { text: Cow::Owned(text) })
         }
     }
 }
 
-fn picture(image: &ImageBlock) -> Block<'_> {
+fn image_block(image: &ImageBlock) -> Block<'_> {
     Block::Image { source: Source { r#type: "base64", media_type: &image.mime_type, data: &image.data } }
 }
 
-fn spoken<'a>(block: &'a message::Block, exchange: &Exchange<'a>) -> Option<Block<'a>> {
+fn assistant_blocks<'a>(block: &'a message::Block, exchange: &AssistantExchange<'a>) -> Option<Block<'a>> {
     match block {
         message::Block::Text(block) => text(&block.text),
         message::Block::Thinking(thought) => thinking(thought).filter(|_| exchange.is_own),
@@ -138,9 +150,9 @@ fn thinking(thought: &ThinkingBlock) -> Option<Block<'_>> {
     })
 }
 
-fn answer<'a>(spec: &Spec, called: Called<'a>) -> Block<'a> {
-    let Called { id, result, .. } = called;
-    let mut content: Vec<_> = answered(result, spec).into_iter().filter_map(show).collect();
+fn answer<'a>(spec: &ModelSpec, called: CallWithResult<'a>) -> Block<'a> {
+    let CallWithResult { id, result, .. } = called;
+    let mut content: Vec<_> = result_parts(result, spec).into_iter().filter_map(show).collect();
     if content.is_empty() {
         content.push(Block::Text { text: Cow::Borrowed("(no output)") });
     }

@@ -1,27 +1,27 @@
 //! Reasoning parameters for Claude: older models get a token budget, newer ones an effort.
 
-use homard_model::{Level, Request, Spec};
+use homard_model::{ModelSpec, ReasoningLevel, Request};
 use serde::Serialize;
 
 /// Default maximum of output tokens for an unknown model; the API requires a number.
 const MAX_OUTPUT: u64 = 8_192;
 /// Default maximum of output tokens in addition to reasoning.
-const USUAL_OUTPUT: u64 = 32_000;
+const DEFAULT_OUTPUT: u64 = 32_000;
 /// Minimum budget that the API accepts, and the tokens left for text.
-const LEAST: u64 = 1_024;
+const MIN_BUDGET: u64 = 1_024;
 
 /// Request fields about reasoning.
 #[derive(Serialize, Debug, PartialEq, Eq, Default)]
 pub(super) struct Thinking {
     #[serde(skip_serializing_if = "Option::is_none")]
-    thinking: Option<Mode>,
+    thinking: Option<ThinkingMode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_config: Option<OutputConfig>,
 }
 
 #[derive(Serialize, Debug, PartialEq, Eq)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Mode {
+enum ThinkingMode {
     Enabled {
         budget_tokens: u64,
     },
@@ -40,11 +40,11 @@ struct OutputConfig {
 ///
 /// With a budget, an answer with open calls must start with its reasoning; `may_budget` is false if it does not,
 /// because another model wrote it or reasoning was off.
-pub(super) fn plan(spec: &Spec, request: &Request, may_budget: bool) -> (u64, Thinking) {
+pub(super) fn plan(spec: &ModelSpec, request: &Request, may_budget: bool) -> (u64, Thinking) {
     let most = if spec.max_output == 0 { MAX_OUTPUT } else { spec.max_output };
-    let output = request.max_output.unwrap_or(most.min(USUAL_OUTPUT));
+    let output = request.max_output.unwrap_or(most.min(DEFAULT_OUTPUT));
     let level = request.thinking.clamp(&spec.thinking);
-    if level == Level::Off {
+    if level == ReasoningLevel::Off {
         return (output, Thinking::default());
     }
     let generation = generation(&spec.model);
@@ -52,36 +52,36 @@ pub(super) fn plan(spec: &Spec, request: &Request, may_budget: bool) -> (u64, Th
         let output_config = Some(OutputConfig { effort: effort(level, generation) });
         // Newer models do not return their reasoning unless asked.
         let display = (generation > (4, 6)).then_some("summarized");
-        return (output, Thinking { thinking: Some(Mode::Adaptive { display }), output_config });
+        return (output, Thinking { thinking: Some(ThinkingMode::Adaptive { display }), output_config });
     }
     // Reasoning counts as output, so the limit is raised accordingly.
     let limit = output.saturating_add(budget(level)).min(most.max(output));
-    let budget_tokens = budget(level).min(limit.saturating_sub(LEAST));
-    if !may_budget || budget_tokens < LEAST {
+    let budget_tokens = budget(level).min(limit.saturating_sub(MIN_BUDGET));
+    if !may_budget || budget_tokens < MIN_BUDGET {
         return (output, Thinking::default());
     }
-    (limit, Thinking { thinking: Some(Mode::Enabled { budget_tokens }), output_config: None })
+    (limit, Thinking { thinking: Some(ThinkingMode::Enabled { budget_tokens }), output_config: None })
 }
 
-fn budget(level: Level) -> u64 {
+fn budget(level: ReasoningLevel) -> u64 {
     match level {
-        Level::Off => 0,
-        Level::Minimal => LEAST,
-        Level::Low => 2_048,
-        Level::Medium => 8_192,
-        Level::High => 16_384,
-        Level::Xhigh => 32_768,
+        ReasoningLevel::Off => 0,
+        ReasoningLevel::Minimal => MIN_BUDGET,
+        ReasoningLevel::Low => 2_048,
+        ReasoningLevel::Medium => 8_192,
+        ReasoningLevel::High => 16_384,
+        ReasoningLevel::Xhigh => 32_768,
     }
 }
 
 /// Returns the name of the effort. The highest one was called `max` at first.
-fn effort(level: Level, generation: (u32, u32)) -> &'static str {
+fn effort(level: ReasoningLevel, generation: (u32, u32)) -> &'static str {
     match level {
-        Level::Off | Level::Minimal | Level::Low => "low",
-        Level::Medium => "medium",
-        Level::High => "high",
-        Level::Xhigh if generation == (4, 6) => "max",
-        Level::Xhigh => "xhigh",
+        ReasoningLevel::Off | ReasoningLevel::Minimal | ReasoningLevel::Low => "low",
+        ReasoningLevel::Medium => "medium",
+        ReasoningLevel::High => "high",
+        ReasoningLevel::Xhigh if generation == (4, 6) => "max",
+        ReasoningLevel::Xhigh => "xhigh",
     }
 }
 
@@ -119,14 +119,19 @@ mod tests {
     #[test]
     fn a_budget_leaves_room_for_words() {
         let planned = |max_output, asked, thinking| {
-            let spec = Spec { max_output, thinking: homard_model::thinking::USUAL.to_vec(), ..Spec::default() };
+            let spec = ModelSpec {
+                max_output,
+                thinking: homard_model::thinking::DEFAULT_LEVELS.to_vec(),
+                ..ModelSpec::default()
+            };
             plan(&spec, &Request { max_output: asked, thinking, ..Request::default() }, true)
         };
-        let enabled = |budget_tokens| Thinking { thinking: Some(Mode::Enabled { budget_tokens }), output_config: None };
-        assert_eq!(planned(64_000, None, Level::Low), (34_048, enabled(2_048)));
-        assert_eq!(planned(64_000, Some(1_000), Level::High), (17_384, enabled(16_360)));
-        assert_eq!(planned(8_192, None, Level::High), (8_192, enabled(7_168)));
-        assert_eq!(planned(1_500, None, Level::High), (1_500, Thinking::default()));
-        assert_eq!(planned(0, None, Level::Off), (8_192, Thinking::default()));
+        let enabled =
+            |budget_tokens| Thinking { thinking: Some(ThinkingMode::Enabled { budget_tokens }), output_config: None };
+        assert_eq!(planned(64_000, None, ReasoningLevel::Low), (34_048, enabled(2_048)));
+        assert_eq!(planned(64_000, Some(1_000), ReasoningLevel::High), (17_384, enabled(16_360)));
+        assert_eq!(planned(8_192, None, ReasoningLevel::High), (8_192, enabled(7_168)));
+        assert_eq!(planned(1_500, None, ReasoningLevel::High), (1_500, Thinking::default()));
+        assert_eq!(planned(0, None, ReasoningLevel::Off), (8_192, Thinking::default()));
     }
 }

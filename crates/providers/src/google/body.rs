@@ -9,11 +9,11 @@ use serde_json::Value;
 /// Stable fields come first and the conversation last, so that a longer request starts with the bytes of a shorter one.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Body<'a> {
+pub(super) struct GenerateContentBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) system_instruction: Option<Instruction<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) tools: Vec<Tools<'a>>,
+    pub(super) tools: Vec<ToolDeclarations<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool_config: Option<ToolConfig>,
     pub(super) generation_config: Generation,
@@ -22,12 +22,12 @@ pub(super) struct Body<'a> {
 
 #[derive(Serialize)]
 pub(super) struct Instruction<'a> {
-    pub(super) parts: [Part<'a>; 1],
+    pub(super) parts: [GeminiPart<'a>; 1],
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Tools<'a> {
+pub(super) struct ToolDeclarations<'a> {
     pub(super) function_declarations: Vec<Declaration<'a>>,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Role {
 #[derive(Serialize)]
 pub(super) struct Content<'a> {
     pub(super) role: Role,
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) parts: Vec<GeminiPart<'a>>,
 }
 
 impl Content<'_> {
@@ -92,7 +92,7 @@ impl Content<'_> {
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Part<'a> {
+pub(super) struct GeminiPart<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) thought: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,14 +100,14 @@ pub(super) struct Part<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) inline_data: Option<Blob<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) function_call: Option<Call<'a>>,
+    pub(super) function_call: Option<FunctionCallBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) function_response: Option<Response<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) thought_signature: Option<&'a str>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> GeminiPart<'a> {
     pub(super) fn text(text: &'a str) -> Self {
         Self { text: Some(text), ..Self::default() }
     }
@@ -126,7 +126,7 @@ pub(super) struct Blob<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct Call<'a> {
+pub(super) struct FunctionCallBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) name: &'a str,
@@ -140,7 +140,7 @@ pub(super) struct Response<'a> {
     pub(super) name: &'a str,
     pub(super) response: Outcome,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) parts: Vec<GeminiPart<'a>>,
 }
 
 /// The two keys under which Gemini expects a tool's output.

@@ -10,7 +10,7 @@ pub(super) struct Chunk {
     pub(super) error: Option<Box<RawValue>>,
     pub(super) candidates: Option<Vec<Candidate>>,
     pub(super) prompt_feedback: Option<Feedback>,
-    pub(super) usage_metadata: Option<Tokens>,
+    pub(super) usage_metadata: Option<UsageMetadata>,
     pub(super) response_id: Option<String>,
 }
 
@@ -32,20 +32,20 @@ pub(super) struct Candidate {
 
 #[derive(Deserialize)]
 pub(super) struct Content {
-    pub(super) parts: Option<Vec<Part>>,
+    pub(super) parts: Option<Vec<ChunkPart>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Part {
+pub(super) struct ChunkPart {
     pub(super) text: Option<String>,
     pub(super) thought: Option<bool>,
     pub(super) thought_signature: Option<String>,
-    pub(super) function_call: Option<Call>,
+    pub(super) function_call: Option<FunctionCallChunk>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Call {
+pub(super) struct FunctionCallChunk {
     pub(super) id: Option<String>,
     pub(super) name: Option<String>,
     /// Raw JSON, so that it is sent back in the same order.
@@ -54,7 +54,7 @@ pub(super) struct Call {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Tokens {
+pub(super) struct UsageMetadata {
     prompt_token_count: Option<u64>,
     cached_content_token_count: Option<u64>,
     candidates_token_count: Option<u64>,
@@ -63,8 +63,8 @@ pub(super) struct Tokens {
     total_token_count: Option<u64>,
 }
 
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
+impl From<UsageMetadata> for Usage {
+    fn from(tokens: UsageMetadata) -> Self {
         // Cached tokens are part of the prompt; reasoning tokens are not part of the candidates.
         let prompt = tokens.prompt_token_count.unwrap_or(0);
         let cache_read = tokens.cached_content_token_count.unwrap_or(0).min(prompt);

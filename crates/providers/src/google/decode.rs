@@ -1,16 +1,16 @@
 //! Decoder for responses of the Gemini API.
 
 use homard_model::{
-    Error, ErrorKind, Event, Seal,
+    Error, ErrorKind, ModelEvent, Signature,
     classify::classify,
-    stream::{CallDelta, Done},
+    stream::{AnswerEnd, CallDelta},
 };
 use homard_proto::message::{StopReason, Usage};
 
-use super::chunk::{Call, Candidate, Chunk, Feedback, Part};
+use super::chunk::{Candidate, Chunk, ChunkPart, Feedback, FunctionCallChunk};
 use crate::{
     sse::Frame,
-    wire::{Decode, broken_off, malformed},
+    wire::{Decode, malformed_event, truncated_event},
 };
 
 /// Decoder state.
@@ -19,7 +19,7 @@ use crate::{
 /// chunk, and the usage may follow it.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    calls: Vec<Heard>,
+    calls: Vec<ReceivedCall>,
     chunks: usize,
     response_id: String,
     stop: Option<StopReason>,
@@ -28,7 +28,7 @@ pub(crate) struct Decoder {
 
 /// A received call. Its position in the list is its index for the reader.
 #[derive(Debug, PartialEq, Eq)]
-struct Heard {
+struct ReceivedCall {
     /// The model's own id, or empty.
     given: String,
     /// Id used outside.
@@ -40,7 +40,7 @@ struct Heard {
 }
 
 impl Decode for Decoder {
-    fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
+    fn push(&mut self, frame: &Frame, events: &mut Vec<ModelEvent>) {
         // Without `alt=sse`, and for some errors, the response is a list.
         let chunks = match frame.data.trim_start().starts_with('[') {
             true => serde_json::from_str(&frame.data),
@@ -48,25 +48,25 @@ impl Decode for Decoder {
         };
         let chunks: Vec<Chunk> = match chunks {
             Ok(chunks) => chunks,
-            Err(error) => return events.push(malformed(frame, &error)),
+            Err(error) => return events.push(malformed_event(frame, &error)),
         };
         for chunk in chunks {
             if chunk.error.is_some() {
-                return events.push(Event::Failed(classify(None, &[], &frame.data)));
+                return events.push(ModelEvent::Failed(classify(None, &[], &frame.data)));
             }
             self.chunk(chunk, events);
         }
     }
 
-    fn finish(&mut self) -> Event {
+    fn finish(&mut self) -> ModelEvent {
         let natural = if self.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
         let stop = self.stop.map(|stop| if stop == StopReason::Stop { natural } else { stop });
-        stop.map_or_else(broken_off, |stop| Event::Done(Done { stop, usage: self.usage.clone() }))
+        stop.map_or_else(truncated_event, |stop| ModelEvent::Done(AnswerEnd { stop, usage: self.usage.clone() }))
     }
 }
 
 impl Decoder {
-    fn chunk(&mut self, chunk: Chunk, events: &mut Vec<Event>) {
+    fn chunk(&mut self, chunk: Chunk, events: &mut Vec<ModelEvent>) {
         self.chunks += 1;
         if let Some(id) = chunk.response_id {
             self.response_id = id;
@@ -76,7 +76,7 @@ impl Decoder {
             self.usage = tokens.into();
         }
         if let Some(Feedback { block_reason: Some(reason), block_reason_message }) = chunk.prompt_feedback {
-            let said = format!("the provider does not take the prompt ({reason})");
+            let said = format!("the provider rejected the prompt ({reason})");
             return events.push(failed(ErrorKind::ContentFilter, &said, block_reason_message));
         }
         // One candidate was requested; of several, the first is used.
@@ -87,7 +87,7 @@ impl Decoder {
         }
     }
 
-    fn candidate(&mut self, candidate: Candidate, events: &mut Vec<Event>) {
+    fn candidate(&mut self, candidate: Candidate, events: &mut Vec<ModelEvent>) {
         for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
             // A finish reason that is followed by more content is ignored.
             self.stop = None;
@@ -95,55 +95,55 @@ impl Decoder {
         }
         let Some(reason) = candidate.finish_reason else { return };
         match ending(&reason) {
-            Ending::None => {}
-            Ending::Good(stop) => self.stop = Some(stop),
-            Ending::Bad(kind, said) => {
+            FinishMeaning::None => {}
+            FinishMeaning::Good(stop) => self.stop = Some(stop),
+            FinishMeaning::Bad(kind, said) => {
                 events.push(failed(kind, &format!("{said} ({reason})"), candidate.finish_message));
             }
         }
     }
 
-    fn part(&mut self, part: Part, events: &mut Vec<Event>) {
+    fn part(&mut self, part: ChunkPart, events: &mut Vec<ModelEvent>) {
         let is_thought = part.thought.unwrap_or(false);
         if let Some(text) = part.text.filter(|text| !text.is_empty()) {
-            events.push(if is_thought { Event::Thinking(text) } else { Event::Text(text) });
+            events.push(if is_thought { ModelEvent::Thinking(text) } else { ModelEvent::Text(text) });
         }
         let seal = part.thought_signature.filter(|seal| !seal.is_empty());
         match part.function_call {
             Some(call) => self.call(call, seal, events),
             // A part may consist only of the signature.
             None => {
-                let seal = seal.map(|seal| if is_thought { Seal::Thinking(seal) } else { Seal::Text(seal) });
-                events.extend(seal.map(Event::Seal));
+                let seal = seal.map(|seal| if is_thought { Signature::Thinking(seal) } else { Signature::Text(seal) });
+                events.extend(seal.map(ModelEvent::Signature));
             }
         }
     }
 
-    fn call(&mut self, call: Call, seal: Option<String>, events: &mut Vec<Event>) {
+    fn call(&mut self, call: FunctionCallChunk, seal: Option<String>, events: &mut Vec<ModelEvent>) {
         let Some(name) = call.name.filter(|name| !name.is_empty()) else {
-            return events.push(failed(ErrorKind::Server, "the model made a call without a name", None));
+            return events.push(failed(ErrorKind::Server, "the model made a tool call without a name", None));
         };
         let given = call.id.unwrap_or_default();
         let arguments = call.args.map_or_else(String::new, |args| args.get().to_owned());
-        let is_same = |heard: &Heard| heard.name == name && heard.arguments == arguments && heard.given == given;
+        let is_same = |heard: &ReceivedCall| heard.name == name && heard.arguments == arguments && heard.given == given;
         // A confused model repeats a call in every chunk; two equal calls without ids in one chunk are intended.
         if self.calls.iter().any(|heard| is_same(heard) && (heard.chunk != self.chunks || !given.is_empty())) {
             return;
         }
         let index = self.calls.len();
         let id = if given.is_empty() || self.calls.iter().any(|heard| heard.id == given) {
-            self.made_id(index)
+            self.generate_id(index)
         } else {
             given.clone()
         };
         let delta = CallDelta { index, id: Some(id.clone()), name: Some(name.clone()), arguments: arguments.clone() };
-        self.calls.push(Heard { given, id, name, arguments, chunk: self.chunks });
-        events.push(Event::Call(delta));
-        events.extend(seal.map(|seal| Event::Seal(Seal::Call(index, seal))));
+        self.calls.push(ReceivedCall { given, id, name, arguments, chunk: self.chunks });
+        events.push(ModelEvent::Call(delta));
+        events.extend(seal.map(|seal| ModelEvent::Signature(Signature::Call(index, seal))));
     }
 
     /// Generates a call id that is unique in this answer and across answers.
-    fn made_id(&self, index: usize) -> String {
+    fn generate_id(&self, index: usize) -> String {
         let answer: String = self.response_id.chars().filter(char::is_ascii_alphanumeric).collect();
         let mut id = format!("call{answer}n{index}");
         while self.calls.iter().any(|heard| heard.id == id) {
@@ -154,17 +154,17 @@ impl Decoder {
 }
 
 /// Meaning of a finish reason.
-enum Ending {
+enum FinishMeaning {
     None,
     Good(StopReason),
     Bad(ErrorKind, &'static str),
 }
 
-fn ending(reason: &str) -> Ending {
+fn ending(reason: &str) -> FinishMeaning {
     match reason {
-        "" | "FINISH_REASON_UNSPECIFIED" => Ending::None,
-        "STOP" => Ending::Good(StopReason::Stop),
-        "MAX_TOKENS" | "CONTINUATION" => Ending::Good(StopReason::Length),
+        "" | "FINISH_REASON_UNSPECIFIED" => FinishMeaning::None,
+        "STOP" => FinishMeaning::Good(StopReason::Stop),
+        "MAX_TOKENS" | "CONTINUATION" => FinishMeaning::Good(StopReason::Length),
         "SAFETY"
         | "BLOCKLIST"
         | "PROHIBITED_CONTENT"
@@ -173,26 +173,27 @@ fn ending(reason: &str) -> Ending {
         | "MODEL_ARMOR"
         | "IMAGE_SAFETY"
         | "IMAGE_PROHIBITED_CONTENT" => {
-            Ending::Bad(ErrorKind::ContentFilter, "the provider's content filter stopped the answer")
+            FinishMeaning::Bad(ErrorKind::ContentFilter, "the provider's content filter stopped the answer")
         }
-        "RECITATION" | "IMAGE_RECITATION" => {
-            Ending::Bad(ErrorKind::ContentFilter, "the provider stopped the answer because it repeats a known text")
-        }
+        "RECITATION" | "IMAGE_RECITATION" => FinishMeaning::Bad(
+            ErrorKind::ContentFilter,
+            "the provider stopped the answer because it repeats existing text",
+        ),
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" => {
-            Ending::Bad(ErrorKind::Server, "the model made a call that its provider cannot read")
+            FinishMeaning::Bad(ErrorKind::Server, "the model made an invalid tool call")
         }
         "MISSING_THOUGHT_SIGNATURE" => {
-            Ending::Bad(ErrorKind::Rejected, "the provider misses a signature in the conversation")
+            FinishMeaning::Bad(ErrorKind::Rejected, "a thought signature is missing in the conversation")
         }
         // Unknown reasons are more likely failures, because a success would not need a new name.
-        _ => Ending::Bad(ErrorKind::Server, "the provider stopped the answer"),
+        _ => FinishMeaning::Bad(ErrorKind::Server, "the provider stopped the answer"),
     }
 }
 
-fn failed(kind: ErrorKind, said: &str, why: Option<String>) -> Event {
+fn failed(kind: ErrorKind, said: &str, why: Option<String>) -> ModelEvent {
     let why = why.filter(|why| !why.trim().is_empty());
     let why = why.map(|why| format!(": {}", why.trim())).unwrap_or_default();
-    Event::Failed(Error::new(kind, format!("{said}{why}")))
+    ModelEvent::Failed(Error::new(kind, format!("{said}{why}")))
 }
 
 #[cfg(test)]
@@ -201,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    fn read(chunks: &[Value]) -> Vec<Event> {
+    fn read(chunks: &[Value]) -> Vec<ModelEvent> {
         let mut decoder = Decoder::default();
         let mut events = Vec::new();
         for chunk in chunks {
@@ -217,14 +218,14 @@ mod tests {
 
     #[test]
     fn only_the_last_reason_to_stop_counts() {
-        let text = |text: &str| Event::Text(text.to_owned());
-        let done = |stop| Event::Done(Done { stop, usage: Usage::default() });
+        let text = |text: &str| ModelEvent::Text(text.to_owned());
+        let done = |stop| ModelEvent::Done(AnswerEnd { stop, usage: Usage::default() });
         let stop = Some("STOP");
         let length = Some("MAX_TOKENS");
         let each = [chunk("a", stop), chunk("b", stop), chunk("c", length)];
         assert_eq!(read(&each), [text("a"), text("b"), text("c"), done(StopReason::Length)]);
         let early = [chunk("", stop), chunk("a", None), chunk("b", stop)];
         assert_eq!(read(&early), [text("a"), text("b"), done(StopReason::Stop)]);
-        assert_eq!(read(&early[..2]), [text("a"), broken_off()]);
+        assert_eq!(read(&early[..2]), [text("a"), truncated_event()]);
     }
 }

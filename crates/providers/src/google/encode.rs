@@ -6,33 +6,37 @@ use serde_json::{Map, Value};
 
 use super::{
     body::{
-        Body, Call, Content, Declaration, FunctionCalling, Generation, Instruction, Outcome, Part, Response, Role,
-        ToolConfig, Tools,
+        Content, Declaration, FunctionCallBody, FunctionCalling, GeminiPart, GenerateContentBody, Generation,
+        Instruction, Outcome, Response, Role, ToolConfig, ToolDeclarations,
     },
     is_old, schema, thinking,
 };
 use crate::{
-    Target,
-    ids::{Own, Rule},
-    turns::{Called, Exchange, Shown, Turn, answered, arguments, shown_by, turns},
+    ModelTarget,
+    ids::{CallIdRule, OwnIds},
+    turns::{
+        AssistantExchange, CallWithResult, ContentPart, ConversationStep, arguments, conversation_steps, result_parts,
+        user_parts,
+    },
 };
 
 /// Placeholder that newer models accept as the signature of a call that they did not make; they reject calls without
 /// one.
-const UNSIGNED: &str = "skip_thought_signature_validator";
+const PLACEHOLDER_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Accepted call ids. No limit is documented; this is the limit of other APIs.
-const IDS: Rule = Rule { longest: 64, own: Own::Kept };
+const IDS: CallIdRule = CallIdRule { max_length: 64, own: OwnIds::Kept };
 
 /// Encodes a request body.
-pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
     let spec = &target.spec;
     let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
     let declarations: Vec<_> = request.tools.iter().map(declaration).collect();
-    let tools = (!declarations.is_empty()).then_some(Tools { function_declarations: declarations });
+    let tools = (!declarations.is_empty()).then_some(ToolDeclarations { function_declarations: declarations });
     let silenced = ToolConfig { function_calling_config: FunctionCalling { mode: "NONE" } };
-    serde_json::to_vec(&Body {
-        system_instruction: (!request.system.is_empty()).then(|| Instruction { parts: [Part::text(&request.system)] }),
+    serde_json::to_vec(&GenerateContentBody {
+        system_instruction: (!request.system.is_empty())
+            .then(|| Instruction { parts: [GeminiPart::text(&request.system)] }),
         tools: tools.into_iter().collect(),
         tool_config: target.forbids_calls(request).then_some(silenced),
         generation_config: Generation {
@@ -48,22 +52,22 @@ fn declaration(tool: &ToolSpec) -> Declaration<'_> {
     Declaration { name: &tool.name, description: &tool.description, parameters_json_schema }
 }
 
-fn contents<'a>(target: &Target, request: &'a Request) -> Vec<Content<'a>> {
+fn contents<'a>(target: &ModelTarget, request: &'a Request) -> Vec<Content<'a>> {
     let mut contents = Vec::with_capacity(request.messages.len());
-    for turn in turns(&target.spec, request, IDS) {
+    for turn in conversation_steps(&target.spec, request, IDS) {
         match turn {
-            Turn::User(user) => {
-                let parts = shown_by(user, &target.spec).into_iter().map(part).collect();
+            ConversationStep::User(user) => {
+                let parts = user_parts(user, &target.spec).into_iter().map(part).collect();
                 push(&mut contents, Role::User, parts);
             }
-            Turn::Answer(answer) => exchange(target, answer, &mut contents),
+            ConversationStep::Answer(answer) => exchange(target, answer, &mut contents),
         }
     }
     contents
 }
 
 /// Appends parts; merges consecutive messages of one role and skips empty ones.
-fn push<'a>(contents: &mut Vec<Content<'a>>, role: Role, parts: Vec<Part<'a>>) {
+fn push<'a>(contents: &mut Vec<Content<'a>>, role: Role, parts: Vec<GeminiPart<'a>>) {
     if parts.is_empty() {
         return;
     }
@@ -74,22 +78,22 @@ fn push<'a>(contents: &mut Vec<Content<'a>>, role: Role, parts: Vec<Part<'a>>) {
     }
 }
 
-fn part(piece: Shown<'_>) -> Part<'_> {
+fn part(piece: ContentPart<'_>) -> GeminiPart<'_> {
     match piece {
-        Shown::Text(text) => Part::text(text),
-        Shown::Image(image) => Part::image(image),
+        ContentPart::Text(text) => GeminiPart::text(text),
+        ContentPart::Image(image) => GeminiPart::image(image),
     }
 }
 
 /// Appends an assistant message and the results of its calls.
-fn exchange<'a>(target: &Target, answer: Exchange<'a>, contents: &mut Vec<Content<'a>>) {
+fn exchange<'a>(target: &ModelTarget, answer: AssistantExchange<'a>, contents: &mut Vec<Content<'a>>) {
     let is_old = is_old(&target.spec.model);
-    push(contents, Role::Model, said(&answer, is_old));
+    push(contents, Role::Model, assistant_parts(&answer, is_old));
 
     let mut results = Vec::new();
     let mut pictures = Vec::new();
-    for Called { call, id, result } in answer.calls {
-        let pieces = answered(result, &target.spec);
+    for CallWithResult { call, id, result } in answer.calls {
+        let pieces = result_parts(result, &target.spec);
         let (images, words): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.image().is_some());
         let images: Vec<_> = images.into_iter().map(part).collect();
         let mut response = response(call, result, &words);
@@ -99,18 +103,18 @@ fn exchange<'a>(target: &Target, answer: Exchange<'a>, contents: &mut Vec<Conten
             response.id = Some(id);
             response.parts = images;
         }
-        results.push(Part { function_response: Some(response), ..Part::default() });
+        results.push(GeminiPart { function_response: Some(response), ..GeminiPart::default() });
     }
     push(contents, Role::User, results);
     // Older models do not accept images in results, so these follow as if the user had sent them.
     if !pictures.is_empty() {
-        pictures.insert(0, Part::text("Images from the tool results above:"));
+        pictures.insert(0, GeminiPart::text("Images from the tool results above:"));
         push(contents, Role::User, pictures);
     }
 }
 
-fn response<'a>(call: &'a ToolCall, result: Option<&ToolResult>, words: &[Shown<'a>]) -> Response<'a> {
-    let words: String = words.iter().map(Shown::text).collect();
+fn response<'a>(call: &'a ToolCall, result: Option<&ToolResult>, words: &[ContentPart<'a>]) -> Response<'a> {
+    let words: String = words.iter().map(ContentPart::text).collect();
     let words = if words.is_empty() { "(an image)".to_owned() } else { words };
     let is_good = result.is_some_and(|result| !result.is_error);
     let response = if is_good { Outcome::Output(words) } else { Outcome::Error(words) };
@@ -119,31 +123,31 @@ fn response<'a>(call: &'a ToolCall, result: Option<&ToolResult>, words: &[Shown<
 
 /// Returns the parts of an assistant message, in order. Reasoning and signatures are only sent back to the model that
 /// wrote them.
-fn said<'a>(answer: &Exchange<'a>, is_old: bool) -> Vec<Part<'a>> {
+fn assistant_parts<'a>(answer: &AssistantExchange<'a>, is_old: bool) -> Vec<GeminiPart<'a>> {
     let is_own = answer.is_own;
-    let mut parts = Vec::with_capacity(answer.said.content.len());
-    for block in &answer.said.content {
+    let mut parts = Vec::with_capacity(answer.message.content.len());
+    for block in &answer.message.content {
         match block {
             Block::Text(block) => {
-                let thought_signature = seal(&block.extra, "textSignature").filter(|_| is_own);
+                let thought_signature = signature(&block.extra, "textSignature").filter(|_| is_own);
                 if !block.text.is_empty() || thought_signature.is_some() {
-                    parts.push(Part { thought_signature, ..Part::text(&block.text) });
+                    parts.push(GeminiPart { thought_signature, ..GeminiPart::text(&block.text) });
                 }
             }
             Block::Thinking(block) => {
                 let thought_signature = block.thinking_signature.as_deref().filter(|seal| is_own && !seal.is_empty());
                 if is_own && (!block.thinking.is_empty() || thought_signature.is_some()) {
-                    parts.push(Part { thought: true, thought_signature, ..Part::text(&block.thinking) });
+                    parts.push(GeminiPart { thought: true, thought_signature, ..GeminiPart::text(&block.thinking) });
                 }
             }
-            Block::ToolCall(call) => parts.push(Part {
-                function_call: Some(Call {
+            Block::ToolCall(call) => parts.push(GeminiPart {
+                function_call: Some(FunctionCallBody {
                     id: (!is_old).then(|| answer.id_of(call)),
                     name: &call.name,
                     args: arguments(call),
                 }),
-                thought_signature: seal(&call.extra, "thoughtSignature").filter(|_| is_own),
-                ..Part::default()
+                thought_signature: signature(&call.extra, "thoughtSignature").filter(|_| is_own),
+                ..GeminiPart::default()
             }),
             Block::Image(_) | Block::Other(_) => {}
         }
@@ -154,29 +158,29 @@ fn said<'a>(answer: &Exchange<'a>, is_old: bool) -> Vec<Part<'a>> {
     parts
 }
 
-fn seal<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+fn signature<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     fields.get(name).and_then(Value::as_str).filter(|seal| !seal.is_empty())
 }
 
 /// Adds the placeholder signature to the first call, if no call has one. Of several calls only the first is signed.
-fn sign(parts: &mut [Part<'_>]) {
+fn sign(parts: &mut [GeminiPart<'_>]) {
     let mut calls = parts.iter_mut().filter(|part| part.function_call.is_some());
     let Some(first) = calls.next() else { return };
     if first.thought_signature.is_none() && calls.all(|call| call.thought_signature.is_none()) {
-        first.thought_signature = Some(UNSIGNED);
+        first.thought_signature = Some(PLACEHOLDER_SIGNATURE);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use homard_model::Spec;
+    use homard_model::ModelSpec;
     use serde_json::json;
 
     use super::*;
 
     #[test]
     fn a_model_that_speaks_twice_speaks_once_and_an_empty_answer_is_none() {
-        let spec = Spec { model: "gemini-3.8-flash".to_owned(), ..Spec::default() };
+        let spec = ModelSpec { model: "gemini-3.8-flash".to_owned(), ..ModelSpec::default() };
         let answer = |text: &str| json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
         let messages = json!([
             {"role": "user", "content": "One"},
@@ -187,7 +191,7 @@ mod tests {
             {"role": "user", "content": "Five"},
         ]);
         let request = Request { messages: serde_json::from_value(messages).unwrap(), ..Request::default() };
-        let body = encode(&Target::new(spec, "https://example.com"), &request).unwrap();
+        let body = encode(&ModelTarget::new(spec, "https://example.com"), &request).unwrap();
         let expected = json!({
             "generationConfig": {},
             "contents": [

@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 const DROPPED: [&str; 7] = ["$schema", "$id", "$anchor", "$comment", "$vocabulary", "$defs", "definitions"];
 
 /// Maximum number of schemas after inlining. Nested references could otherwise grow exponentially.
-const MOST: usize = 5_000;
+const MAX_SCHEMAS: usize = 5_000;
 
 /// Returns an object schema without references.
 pub(super) fn accepted(root: &Value) -> Value {
-    let mut unfolding = Unfolding { root, open: Vec::new(), left: MOST };
+    let mut unfolding = SchemaInliner { root, open: Vec::new(), left: MAX_SCHEMAS };
     match unfolding.schema(root) {
         Value::Object(mut fields) if !fields.is_empty() => {
             fields.entry("type").or_insert_with(|| "object".into());
@@ -26,14 +26,14 @@ pub(super) fn accepted(root: &Value) -> Value {
 }
 
 /// State of the inlining.
-struct Unfolding<'a> {
+struct SchemaInliner<'a> {
     root: &'a Value,
     /// References being inlined; one of them again would recurse forever.
     open: Vec<&'a str>,
     left: usize,
 }
 
-impl<'a> Unfolding<'a> {
+impl<'a> SchemaInliner<'a> {
     fn schema(&mut self, schema: &'a Value) -> Value {
         let Value::Object(fields) = schema else { return schema.clone() };
         self.left = self.left.saturating_sub(1);

@@ -1,15 +1,15 @@
 //! Reasoning parameters for Gemini: older models get a token budget, newer ones a level.
 
-use homard_model::{Level, Spec};
+use homard_model::{ModelSpec, ReasoningLevel};
 
 use super::{body::Thinking, is_old};
 
 /// Returns the reasoning parameters; `None` for models without reasoning.
-pub(super) fn config(spec: &Spec, wanted: Level, limit: Option<u64>) -> Option<Thinking> {
+pub(super) fn config(spec: &ModelSpec, wanted: ReasoningLevel, limit: Option<u64>) -> Option<Thinking> {
     // Newer models cannot turn reasoning off, only reduce it to the minimum.
     let least = *spec.thinking.iter().min()?;
     let level = wanted.clamp(&spec.thinking);
-    let include_thoughts = level != Level::Off;
+    let include_thoughts = level != ReasoningLevel::Off;
     Some(if is_old(&spec.model) {
         let thinking_budget = Some(budget(&spec.model, level, limit));
         Thinking { include_thoughts, thinking_budget, ..Thinking::default() }
@@ -19,18 +19,18 @@ pub(super) fn config(spec: &Spec, wanted: Level, limit: Option<u64>) -> Option<T
     })
 }
 
-fn word(level: Level) -> &'static str {
+fn word(level: ReasoningLevel) -> &'static str {
     match level {
-        Level::Off | Level::Minimal => "MINIMAL",
-        Level::Low => "LOW",
-        Level::Medium => "MEDIUM",
+        ReasoningLevel::Off | ReasoningLevel::Minimal => "MINIMAL",
+        ReasoningLevel::Low => "LOW",
+        ReasoningLevel::Medium => "MEDIUM",
         // There is no higher level.
-        Level::High | Level::Xhigh => "HIGH",
+        ReasoningLevel::High | ReasoningLevel::Xhigh => "HIGH",
     }
 }
 
 /// Returns the reasoning budget in tokens. It is part of the output limit, so half of that is left for the answer.
-fn budget(model: &str, level: Level, limit: Option<u64>) -> u64 {
+fn budget(model: &str, level: ReasoningLevel, limit: Option<u64>) -> u64 {
     let model = model.to_ascii_lowercase();
     let is_pro = model.contains("pro");
     let (least, most) = match (is_pro, model.contains("lite")) {
@@ -40,12 +40,12 @@ fn budget(model: &str, level: Level, limit: Option<u64>) -> u64 {
     };
     let tokens = match level {
         // The Pro models always reason.
-        Level::Off if is_pro => least,
-        Level::Off => return 0,
-        Level::Minimal => 512,
-        Level::Low => 2_048,
-        Level::Medium => 8_192,
-        Level::High | Level::Xhigh => most,
+        ReasoningLevel::Off if is_pro => least,
+        ReasoningLevel::Off => return 0,
+        ReasoningLevel::Minimal => 512,
+        ReasoningLevel::Low => 2_048,
+        ReasoningLevel::Medium => 8_192,
+        ReasoningLevel::High | ReasoningLevel::Xhigh => most,
     };
     tokens.min(limit.map_or(most, |limit| limit / 2)).max(least)
 }
@@ -54,8 +54,8 @@ fn budget(model: &str, level: Level, limit: Option<u64>) -> u64 {
 mod tests {
     use super::*;
 
-    fn ask(model: &str, has: &[Level], wanted: Level, limit: Option<u64>) -> Option<Thinking> {
-        config(&Spec { model: model.to_owned(), thinking: has.to_vec(), ..Spec::default() }, wanted, limit)
+    fn ask(model: &str, has: &[ReasoningLevel], wanted: ReasoningLevel, limit: Option<u64>) -> Option<Thinking> {
+        config(&ModelSpec { model: model.to_owned(), thinking: has.to_vec(), ..ModelSpec::default() }, wanted, limit)
     }
 
     fn by_level(include_thoughts: bool, level: &'static str) -> Option<Thinking> {
@@ -68,20 +68,23 @@ mod tests {
 
     #[test]
     fn newer_models_take_a_level_and_cannot_be_silenced() {
-        use Level::{High, Low, Medium, Minimal, Off, Xhigh};
+        use ReasoningLevel::{High, Low, Medium, Minimal, Off, Xhigh};
         let flash = [Low, Medium, High];
         assert_eq!(ask("gemini-3.8-flash", &flash, Minimal, None), by_level(true, "LOW"));
         assert_eq!(ask("gemini-3.8-flash", &flash, Medium, None), by_level(true, "MEDIUM"));
         assert_eq!(ask("gemini-3.8-flash", &flash, Xhigh, None), by_level(true, "HIGH"));
         assert_eq!(ask("gemini-3.8-flash", &flash, Off, None), by_level(false, "LOW"));
-        assert_eq!(ask("gemini-flash-latest", homard_model::thinking::USUAL, Off, None), by_level(false, "MINIMAL"));
+        assert_eq!(
+            ask("gemini-flash-latest", homard_model::thinking::DEFAULT_LEVELS, Off, None),
+            by_level(false, "MINIMAL")
+        );
         assert_eq!(ask("gemini-3-pro-preview", &[Low, High], Medium, None), by_level(true, "HIGH"));
     }
 
     #[test]
     fn older_models_take_a_budget_that_leaves_room_for_the_answer() {
-        use Level::{High, Low, Minimal, Off};
-        let usual = homard_model::thinking::USUAL;
+        use ReasoningLevel::{High, Low, Minimal, Off};
+        let usual = homard_model::thinking::DEFAULT_LEVELS;
         assert_eq!(ask("gemini-2.5-flash", usual, Off, None), by_budget(false, 0));
         assert_eq!(ask("gemini-2.5-pro", usual, Off, None), by_budget(false, 128));
         assert_eq!(ask("gemini-2.5-flash-lite", usual, Minimal, Some(100)), by_budget(true, 512));
@@ -92,6 +95,6 @@ mod tests {
 
     #[test]
     fn a_model_that_does_not_reason_is_asked_nothing() {
-        assert_eq!(ask("gemini-2.0-flash", &[], Level::High, None), None);
+        assert_eq!(ask("gemini-2.0-flash", &[], ReasoningLevel::High, None), None);
     }
 }

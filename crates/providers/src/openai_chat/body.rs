@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 #[derive(Serialize)]
-pub(super) struct Body<'a> {
+pub(super) struct ChatCompletionsBody<'a> {
     pub(super) model: &'a str,
-    pub(super) messages: Vec<Line<'a>>,
+    pub(super) messages: Vec<ChatMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) tools: Vec<Typed<Function<'a>>>,
+    pub(super) tools: Vec<FunctionWrapper<Function<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool_choice: Option<&'static str>,
     pub(super) stream: bool,
@@ -38,7 +38,7 @@ pub(super) struct StreamOptions {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-pub(super) enum Line<'a> {
+pub(super) enum ChatMessage<'a> {
     System {
         content: Words,
     },
@@ -51,7 +51,7 @@ pub(super) enum Line<'a> {
     Assistant {
         content: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
+        tool_calls: Vec<ToolCallBody<'a>>,
         #[serde(flatten)]
         reasoning: Map<String, Value>,
     },
@@ -67,14 +67,14 @@ pub(super) enum Line<'a> {
 #[serde(untagged)]
 pub(super) enum Words {
     Plain(String),
-    Parts(Vec<Part>),
+    Parts(Vec<InputPart>),
 }
 
 impl Words {
     /// Converts to the form that can carry a cache marker.
     pub(super) fn spread(&mut self) -> &mut Self {
         if let Self::Plain(text) = self {
-            *self = Self::Parts(vec![Part::text(std::mem::take(text))]);
+            *self = Self::Parts(vec![InputPart::text(std::mem::take(text))]);
         }
         self
     }
@@ -82,8 +82,8 @@ impl Words {
     /// Marks its end as the end of a cached prefix. An image cannot be marked.
     pub(super) fn mark(&mut self) {
         if let Self::Parts(parts) = self
-            && let Some(Part::Text { cache_control, .. }) =
-                parts.iter_mut().rfind(|part| matches!(part, Part::Text { .. }))
+            && let Some(InputPart::Text { cache_control, .. }) =
+                parts.iter_mut().rfind(|part| matches!(part, InputPart::Text { .. }))
         {
             *cache_control = Some(CacheControl { r#type: "ephemeral" });
         }
@@ -92,7 +92,7 @@ impl Words {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Part {
+pub(super) enum InputPart {
     Text {
         text: String,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub(super) enum Part {
     },
 }
 
-impl Part {
+impl InputPart {
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), cache_control: None }
     }
@@ -124,14 +124,14 @@ pub(super) struct ImageUrl {
 }
 
 #[derive(Serialize)]
-pub(super) struct Call<'a> {
+pub(super) struct ToolCallBody<'a> {
     id: Cow<'a, str>,
     #[serde(flatten)]
-    function: Typed<Invocation<'a>>,
+    function: FunctionWrapper<Invocation<'a>>,
 }
 
-impl<'a> Call<'a> {
-    pub(super) fn new(id: Cow<'a, str>, function: Typed<Invocation<'a>>) -> Self {
+impl<'a> ToolCallBody<'a> {
+    pub(super) fn new(id: Cow<'a, str>, function: FunctionWrapper<Invocation<'a>>) -> Self {
         Self { id, function }
     }
 }
@@ -151,15 +151,15 @@ pub(super) struct Function<'a> {
 
 /// Wrapper that the API uses for both a tool and a call: `{"type": "function", "function": …}`.
 #[derive(Serialize)]
-pub(super) struct Typed<T> {
+pub(super) struct FunctionWrapper<T> {
     r#type: &'static str,
     function: T,
 }
 
-pub(super) fn function<T>(function: T) -> Typed<T> {
-    Typed { r#type: "function", function }
+pub(super) fn function<T>(function: T) -> FunctionWrapper<T> {
+    FunctionWrapper { r#type: "function", function }
 }
 
-pub(super) fn tool(spec: &ToolSpec) -> Typed<Function<'_>> {
+pub(super) fn tool(spec: &ToolSpec) -> FunctionWrapper<Function<'_>> {
     function(Function { name: &spec.name, description: &spec.description, parameters: &spec.parameters })
 }

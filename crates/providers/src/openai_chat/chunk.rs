@@ -17,7 +17,7 @@ pub(super) struct Chunk<'a> {
     error: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) choices: Option<Vec<Choice<'a>>>,
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<CompletionUsage>,
     pub(super) x_groq: Option<Groq>,
 }
 
@@ -30,7 +30,7 @@ impl Chunk<'_> {
 
 #[derive(Deserialize)]
 pub(super) struct Groq {
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<CompletionUsage>,
 }
 
 #[derive(Deserialize)]
@@ -40,7 +40,7 @@ pub(super) struct Choice<'a> {
     pub(super) delta: Option<Delta<'a>>,
     #[serde(borrow)]
     pub(super) finish_reason: Option<Text<'a>>,
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<CompletionUsage>,
 }
 
 #[derive(Deserialize, Default)]
@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for WordsVisitor {
     type Value = Words<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a list of texts")
+        f.write_str("a string or a list of text parts")
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for WordsVisitor {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Tokens {
+pub(super) struct CompletionUsage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     total_tokens: Option<u64>,
@@ -143,8 +143,8 @@ struct CompletionTokens {
     reasoning_tokens: Option<u64>,
 }
 
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
+impl From<CompletionUsage> for Usage {
+    fn from(tokens: CompletionUsage) -> Self {
         let prompt = tokens.prompt_tokens.unwrap_or(0);
         let details = tokens.prompt_tokens_details.unwrap_or_default();
         let cache_read = details.cached_tokens.or(tokens.prompt_cache_hit_tokens).unwrap_or(0).min(prompt);

@@ -1,9 +1,9 @@
 //! Decoder for responses of the Chat Completions API.
 
 use homard_model::{
-    Error, ErrorKind, Event, Seal,
+    Error, ErrorKind, ModelEvent, Signature,
     classify::classify,
-    stream::{CallDelta, Done},
+    stream::{AnswerEnd, CallDelta},
 };
 use homard_proto::message::{StopReason, Usage};
 use serde_json::Value;
@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::chunk::{CallPiece, Choice, Chunk, Delta, Text, Words};
 use crate::{
     sse::Frame,
-    wire::{Decode, broken_off, malformed},
+    wire::{Decode, malformed_event, truncated_event},
 };
 
 /// Decoder state.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    calls: Vec<Call>,
+    calls: Vec<OpenCall>,
     /// Field that contained the current reasoning; it is sent back in the same one.
     reasoning: Option<&'static str>,
     /// Encrypted reasoning that belongs to a call, by call id.
@@ -29,7 +29,7 @@ pub(crate) struct Decoder {
 
 /// An open call. Its position in the list is its index for the reader.
 #[derive(Debug)]
-struct Call {
+struct OpenCall {
     /// The server's index, if any. Some servers use the same one for every call.
     index: Option<u64>,
     id: Option<String>,
@@ -37,37 +37,37 @@ struct Call {
 }
 
 impl Decode for Decoder {
-    fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
+    fn push(&mut self, frame: &Frame, events: &mut Vec<ModelEvent>) {
         if frame.data.trim() == "[DONE]" {
             let stop = self.stop.unwrap_or_else(|| self.natural_stop());
             // An end without a beginning is not an answer.
-            events.extend(self.seals());
-            events.push(if self.has_begun { self.done(stop) } else { broken_off() });
+            events.extend(self.signatures());
+            events.push(if self.has_begun { self.done(stop) } else { truncated_event() });
             return;
         }
         match serde_json::from_str::<Chunk<'_>>(&frame.data) {
-            Ok(chunk) if chunk.is_error() => events.push(Event::Failed(classify(None, &[], &frame.data))),
+            Ok(chunk) if chunk.is_error() => events.push(ModelEvent::Failed(classify(None, &[], &frame.data))),
             Ok(chunk) => self.chunk(chunk, events),
-            Err(error) => events.push(malformed(frame, &error)),
+            Err(error) => events.push(malformed_event(frame, &error)),
         }
     }
 
-    fn finish(&mut self) -> Event {
+    fn finish(&mut self) -> ModelEvent {
         // Some servers omit the end marker; a finish reason is sufficient.
-        self.stop.map_or_else(broken_off, |stop| self.done(stop))
+        self.stop.map_or_else(truncated_event, |stop| self.done(stop))
     }
 }
 
 impl Decoder {
-    fn done(&self, stop: StopReason) -> Event {
-        Event::Done(Done { stop, usage: self.usage.clone() })
+    fn done(&self, stop: StopReason) -> ModelEvent {
+        ModelEvent::Done(AnswerEnd { stop, usage: self.usage.clone() })
     }
 
     fn natural_stop(&self) -> StopReason {
         if self.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse }
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>, events: &mut Vec<Event>) {
+    fn chunk(&mut self, chunk: Chunk<'_>, events: &mut Vec<ModelEvent>) {
         if let Some(tokens) = chunk.usage.or(chunk.x_groq.and_then(|groq| groq.usage)) {
             self.usage = tokens.into();
         }
@@ -78,12 +78,12 @@ impl Decoder {
         self.choice(choice, events);
     }
 
-    fn choice(&mut self, choice: Choice<'_>, events: &mut Vec<Event>) {
+    fn choice(&mut self, choice: Choice<'_>, events: &mut Vec<ModelEvent>) {
         if let Some(tokens) = choice.usage {
             self.usage = tokens.into();
         }
         self.delta(choice.delta.unwrap_or_default(), events);
-        let failed = |kind, message: &str| Event::Failed(Error::new(kind, message));
+        let failed = |kind, message: &str| ModelEvent::Failed(Error::new(kind, message));
         match choice.finish_reason.as_ref().map(|reason| &*reason.0) {
             None | Some("") => return,
             Some("length" | "model_length") => self.stop = Some(StopReason::Length),
@@ -92,7 +92,10 @@ impl Decoder {
                 events.push(failed(ErrorKind::ContentFilter, "the provider's content filter stopped the answer"));
             }
             Some("insufficient_system_resource") => {
-                events.push(failed(ErrorKind::Overloaded, "the provider ran out of room in the middle of the answer"));
+                events.push(failed(
+                    ErrorKind::Overloaded,
+                    "the provider ran out of resources in the middle of the answer",
+                ));
             }
             Some("error" | "network_error") => {
                 events.push(failed(ErrorKind::Server, "the provider failed in the middle of the answer"));
@@ -100,10 +103,10 @@ impl Decoder {
             // Not only `stop`: servers have other names, and some use it although they expect a tool result.
             Some(_) => self.stop = Some(self.natural_stop()),
         }
-        events.extend(self.seals());
+        events.extend(self.signatures());
     }
 
-    fn delta(&mut self, delta: Delta<'_>, events: &mut Vec<Event>) {
+    fn delta(&mut self, delta: Delta<'_>, events: &mut Vec<ModelEvent>) {
         let filled = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
         for detail in delta.reasoning_details.unwrap_or_default() {
             if let (Some("reasoning.encrypted"), Some(id)) = (detail["type"].as_str(), detail["id"].as_str()) {
@@ -118,33 +121,33 @@ impl Decoder {
         ];
         if let Some((field, text)) = named.into_iter().find_map(|(field, text)| Some((field, text?))) {
             self.reasoning.get_or_insert(field);
-            events.push(Event::Thinking(text));
+            events.push(ModelEvent::Thinking(text));
         }
         let (thoughts, words) = match delta.content {
             Some(Words { thoughts, words }) => (thoughts, words.into_owned()),
             None => Default::default(),
         };
-        events.extend((!thoughts.is_empty()).then_some(Event::Thinking(thoughts)));
+        events.extend((!thoughts.is_empty()).then_some(ModelEvent::Thinking(thoughts)));
         for words in [Some(words), filled(delta.refusal)].into_iter().flatten().filter(|words| !words.is_empty()) {
             events.extend(self.end_reasoning());
-            events.push(Event::Text(words));
+            events.push(ModelEvent::Text(words));
         }
         for piece in delta.tool_calls.unwrap_or_default() {
             events.extend(self.end_reasoning());
-            events.push(Event::Call(self.call(piece)));
+            events.push(ModelEvent::Call(self.call(piece)));
         }
     }
 
-    fn end_reasoning(&mut self) -> Option<Event> {
-        self.reasoning.take().map(|field| Event::Seal(Seal::Thinking(field.to_owned())))
+    fn end_reasoning(&mut self) -> Option<ModelEvent> {
+        self.reasoning.take().map(|field| ModelEvent::Signature(Signature::Thinking(field.to_owned())))
     }
 
-    /// Returns the signatures of the blocks, once all blocks are complete.
-    fn seals(&mut self) -> Vec<Event> {
+    /// Returns the remaining signatures at the end of the answer: of open reasoning, and of calls.
+    fn signatures(&mut self) -> Vec<ModelEvent> {
         let mut seals: Vec<_> = self.end_reasoning().into_iter().collect();
         for (id, detail) in self.details.drain(..) {
             let call = self.calls.iter().position(|call| call.id.as_ref() == Some(&id));
-            seals.extend(call.map(|call| Event::Seal(Seal::Call(call, detail))));
+            seals.extend(call.map(|call| ModelEvent::Signature(Signature::Call(call, detail))));
         }
         seals
     }
@@ -153,7 +156,7 @@ impl Decoder {
         let id = piece.id.map(|id| id.0.into_owned()).filter(|id| !id.is_empty());
         let function = piece.function.unwrap_or_default();
         let name = function.name.map(|name| name.0.into_owned()).filter(|name| !name.is_empty());
-        let index = self.place(piece.index, id.as_deref(), name.is_some());
+        let index = self.find_call(piece.index, id.as_deref(), name.is_some());
         let call = &mut self.calls[index];
         // Some servers repeat id and name with every part; the reader expects them once.
         let id = if call.id.is_none() { id } else { None };
@@ -172,10 +175,10 @@ impl Decoder {
     }
 
     /// Returns the call that a part belongs to; a new one if it matches none.
-    fn place(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
+    fn find_call(&mut self, index: Option<u64>, id: Option<&str>, named: bool) -> usize {
         let known = match (id, index) {
             (Some(id), _) => {
-                let fits = |call: &Call| call.index == index && call.id.as_deref().is_none_or(|known| known == id);
+                let fits = |call: &OpenCall| call.index == index && call.id.as_deref().is_none_or(|known| known == id);
                 self.calls.iter().rposition(fits)
             }
             (None, Some(_)) => self.calls.iter().rposition(|call| call.index == index),
@@ -183,7 +186,7 @@ impl Decoder {
             (None, None) => self.calls.len().checked_sub(1).filter(|last| !(named && self.calls[*last].named)),
         };
         known.unwrap_or_else(|| {
-            self.calls.push(Call { index, id: None, named: false });
+            self.calls.push(OpenCall { index, id: None, named: false });
             self.calls.len() - 1
         })
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// The conversation comes last, so that a longer request starts with the bytes of a shorter one.
 #[derive(Serialize)]
-pub(super) struct Body<'a> {
+pub(super) struct ResponsesBody<'a> {
     pub(super) model: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) instructions: &'a str,
@@ -81,12 +81,12 @@ pub(super) struct Mark {
 #[serde(untagged)]
 pub(super) enum Words<'a> {
     Plain(Cow<'a, str>),
-    Parts(Vec<Part<'a>>),
+    Parts(Vec<InputPart<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Part<'a> {
+pub(super) enum InputPart<'a> {
     InputText { text: &'a str },
     InputImage { detail: &'static str, image_url: String },
     OutputText { text: &'a str, annotations: [(); 0] },

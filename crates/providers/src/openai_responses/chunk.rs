@@ -17,7 +17,7 @@ pub(super) struct Chunk<'a> {
     refusal: Option<Value>,
     arguments: Option<Value>,
     pub(super) name: Option<String>,
-    pub(super) part: Option<Part>,
+    pub(super) part: Option<OutputPart>,
     #[serde(borrow)]
     pub(super) item: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -30,7 +30,7 @@ impl Chunk<'_> {
     /// Returns the complete text of the part that this event ends.
     pub(super) fn whole(&mut self) -> String {
         let own = self.text.take().or_else(|| self.refusal.take()).or_else(|| self.arguments.take());
-        own.map(text).or_else(|| self.part.take().map(Part::words)).unwrap_or_default()
+        own.map(text).or_else(|| self.part.take().map(OutputPart::words)).unwrap_or_default()
     }
 }
 
@@ -57,18 +57,18 @@ pub(super) struct Output {
     pub(super) name: Option<String>,
     pub(super) arguments: Option<Value>,
     pub(super) phase: Option<String>,
-    pub(super) content: Option<Vec<Part>>,
-    pub(super) summary: Option<Vec<Part>>,
+    pub(super) content: Option<Vec<OutputPart>>,
+    pub(super) summary: Option<Vec<OutputPart>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Part {
+pub(super) struct OutputPart {
     pub(super) r#type: Option<String>,
     text: Option<String>,
     refusal: Option<String>,
 }
 
-impl Part {
+impl OutputPart {
     pub(super) fn words(self) -> String {
         self.text.or(self.refusal).unwrap_or_default()
     }
@@ -83,7 +83,7 @@ pub(super) struct Response<'a> {
     pub(super) incomplete_details: Option<Incomplete>,
     #[serde(borrow)]
     pub(super) output: Option<Vec<&'a RawValue>>,
-    pub(super) usage: Option<Tokens>,
+    pub(super) usage: Option<ResponseUsage>,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +93,7 @@ pub(super) struct Incomplete {
 
 /// Token usage. Reasoning is included in the output tokens.
 #[derive(Deserialize)]
-pub(super) struct Tokens {
+pub(super) struct ResponseUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     total_tokens: Option<u64>,
@@ -106,8 +106,8 @@ struct InputTokens {
     cache_write_tokens: Option<u64>,
 }
 
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
+impl From<ResponseUsage> for Usage {
+    fn from(tokens: ResponseUsage) -> Self {
         let prompt = tokens.input_tokens.unwrap_or(0);
         let details = tokens.input_tokens_details.unwrap_or_default();
         let cache_read = details.cached_tokens.unwrap_or(0).min(prompt);

@@ -7,16 +7,16 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use homard_model::{Error, ErrorKind, Event, classify::classify, stream::Done};
+use homard_model::{Error, ErrorKind, ModelEvent, classify::classify, stream::AnswerEnd};
 use homard_proto::message::{StopReason, Usage};
 
 use super::{
     chunk::{self, Chunk, Output, Response, text},
-    item::{Item, Kind, Place},
+    item::{Item, Kind, PartPosition},
 };
 use crate::{
     sse::Frame,
-    wire::{Decode, broken_off, malformed},
+    wire::{Decode, malformed_event, truncated_event},
 };
 
 /// Decoder state.
@@ -30,24 +30,24 @@ pub(crate) struct Decoder {
 }
 
 impl Decode for Decoder {
-    fn push(&mut self, frame: &Frame, events: &mut Vec<Event>) {
+    fn push(&mut self, frame: &Frame, events: &mut Vec<ModelEvent>) {
         if frame.data.trim() == "[DONE]" {
-            events.push(broken_off());
+            events.push(truncated_event());
             return;
         }
         let taken = serde_json::from_str(&frame.data).and_then(|chunk| self.chunk(chunk, frame, events));
         if let Err(error) = taken {
-            events.push(malformed(frame, &error));
+            events.push(malformed_event(frame, &error));
         }
     }
 
-    fn finish(&mut self) -> Event {
-        broken_off()
+    fn finish(&mut self) -> ModelEvent {
+        truncated_event()
     }
 }
 
 impl Decoder {
-    fn chunk(&mut self, mut chunk: Chunk<'_>, frame: &Frame, events: &mut Vec<Event>) -> serde_json::Result<()> {
+    fn chunk(&mut self, mut chunk: Chunk<'_>, frame: &Frame, events: &mut Vec<ModelEvent>) -> serde_json::Result<()> {
         if self.is_repeated(chunk.sequence_number, &frame.data) {
             return Ok(());
         }
@@ -59,9 +59,9 @@ impl Decoder {
             "response.output_item.added" => self.begin_item(&chunk)?,
             "response.output_item.done" => self.end_item(&chunk)?,
             name if name == "error" || chunk.error.is_some() => {
-                events.push(Event::Failed(classify(None, &[], &frame.data)));
+                events.push(ModelEvent::Failed(classify(None, &[], &frame.data)));
             }
-            name => match (place(name, &chunk), name.rsplit('.').next()) {
+            name => match (part_of_event(name, &chunk), name.rsplit('.').next()) {
                 (Some((kind, place)), Some("delta")) => {
                     let delta = chunk.delta.take().map(text).unwrap_or_default();
                     self.item(&chunk, kind).add(place, &delta);
@@ -75,10 +75,10 @@ impl Decoder {
                 }
                 (Some(_), _) => {}
                 // `response.created`, `response.in_progress`, heartbeats, and unrequested events.
-                (None, _) => events.push(Event::Alive),
+                (None, _) => events.push(ModelEvent::Heartbeat),
             },
         }
-        self.say(events);
+        self.emit(events);
         Ok(())
     }
 
@@ -93,13 +93,13 @@ impl Decoder {
     }
 
     /// Emits all complete items from the beginning, and the available part of the next one.
-    fn say(&mut self, events: &mut Vec<Event>) {
+    fn emit(&mut self, events: &mut Vec<ModelEvent>) {
         for item in &mut self.items {
-            if item.is_said {
+            if item.is_emitted {
                 continue;
             }
-            item.say(&mut self.calls, events);
-            if !item.is_whole {
+            item.emit(&mut self.calls, events);
+            if !item.is_complete {
                 break;
             }
         }
@@ -163,7 +163,7 @@ impl Decoder {
         at
     }
 
-    fn end(&mut self, name: &str, chunk: &Chunk<'_>, events: &mut Vec<Event>) -> serde_json::Result<()> {
+    fn end(&mut self, name: &str, chunk: &Chunk<'_>, events: &mut Vec<ModelEvent>) -> serde_json::Result<()> {
         let response = match chunk.response {
             Some(json) => serde_json::from_str(json.get())?,
             None => Response::default(),
@@ -171,22 +171,22 @@ impl Decoder {
         let status = response.status.as_deref().unwrap_or(name.trim_start_matches("response."));
         if matches!(status, "failed" | "cancelled") || name == "response.failed" {
             let error = response.error.map_or("null", |error| error.get());
-            events.push(Event::Failed(classify(None, &[], &format!("{{\"error\":{error}}}"))));
+            events.push(ModelEvent::Failed(classify(None, &[], &format!("{{\"error\":{error}}}"))));
             return Ok(());
         }
         for (index, json) in (0..).zip(response.output.iter().flatten()) {
-            self.recall(index, json)?;
+            self.merge_final(index, json)?;
         }
         for item in &mut self.items {
-            item.is_whole = true;
+            item.is_complete = true;
         }
-        self.say(events);
+        self.emit(events);
         let reason = response.incomplete_details.and_then(|details| details.reason);
         let is_incomplete = status == "incomplete" || name == "response.incomplete";
         let stop = match (is_incomplete, reason.as_deref()) {
             (true, Some("content_filter")) => {
                 let message = "the provider's content filter stopped the answer";
-                events.push(Event::Failed(Error::new(ErrorKind::ContentFilter, message)));
+                events.push(ModelEvent::Failed(Error::new(ErrorKind::ContentFilter, message)));
                 return Ok(());
             }
             (true, _) => StopReason::Length,
@@ -196,12 +196,12 @@ impl Decoder {
         // An empty end event without any item is not an answer.
         let is_answer = chunk.response.is_some() || !self.items.is_empty();
         let usage = response.usage.map(Usage::from).unwrap_or_default();
-        events.push(if is_answer { Event::Done(Done { stop, usage }) } else { broken_off() });
+        events.push(if is_answer { ModelEvent::Done(AnswerEnd { stop, usage }) } else { truncated_event() });
         Ok(())
     }
 
     /// Merges an item of the list at the end of the answer, unless it is known: servers number that list differently.
-    fn recall(&mut self, index: u64, json: &serde_json::value::RawValue) -> serde_json::Result<()> {
+    fn merge_final(&mut self, index: u64, json: &serde_json::value::RawValue) -> serde_json::Result<()> {
         let Some((kind, output)) = read(Some(json))? else { return Ok(()) };
         let called = |item: &Item| output.call_id.is_some() && item.call_id == output.call_id;
         let there = |item: &Item| item.kind == kind && item.index == index;
@@ -224,17 +224,17 @@ fn read(json: Option<&serde_json::value::RawValue>) -> serde_json::Result<Option
 }
 
 /// Returns the part of an item that an event is about.
-fn place(name: &str, chunk: &Chunk<'_>) -> Option<(Kind, Place)> {
-    let content = Place::Content(chunk.content_index.unwrap_or(0));
+fn part_of_event(name: &str, chunk: &Chunk<'_>) -> Option<(Kind, PartPosition)> {
+    let content = PartPosition::Content(chunk.content_index.unwrap_or(0));
     let part = chunk.part.as_ref().and_then(|part| part.r#type.as_deref());
     let (what, _) = name.strip_prefix("response.")?.rsplit_once('.')?;
     match (what, part) {
         ("content_part", Some("reasoning_text")) | ("reasoning_text", _) => Some((Kind::Reasoning, content)),
         ("content_part" | "output_text" | "refusal", _) => Some((Kind::Message, content)),
         ("reasoning_summary_text" | "reasoning_summary_part", _) => {
-            Some((Kind::Reasoning, Place::Summary(chunk.summary_index.unwrap_or(0))))
+            Some((Kind::Reasoning, PartPosition::Summary(chunk.summary_index.unwrap_or(0))))
         }
-        ("function_call_arguments", _) => Some((Kind::Call, Place::Content(0))),
+        ("function_call_arguments", _) => Some((Kind::Call, PartPosition::Content(0))),
         _ => None,
     }
 }

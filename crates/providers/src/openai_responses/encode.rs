@@ -3,34 +3,37 @@
 //! The provider stores nothing (`store: false`), so every request contains its complete output: encrypted reasoning in
 //! its position, and messages and calls with the ids that it assigned.
 
-use homard_model::{Cache, Level, Request, Spec};
+use homard_model::{CacheLifetime, ModelSpec, ReasoningLevel, Request};
 use homard_proto::message::{Block, TextBlock, ThinkingBlock, ToolCall};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::body::{Body, Item, Mark, Part, Reasoning, Words, tool};
+use super::body::{InputPart, Item, Mark, Reasoning, ResponsesBody, Words, tool};
 use crate::{
-    Target,
-    ids::{self, Own, Rule},
-    quirks::Effort,
-    turns::{Called, Exchange, Shown, Turn, answered, arguments, data_url, shown_by, turns},
+    ModelTarget,
+    ids::{self, CallIdRule, OwnIds},
+    quirks::EffortFormat,
+    turns::{
+        AssistantExchange, CallWithResult, ContentPart, ConversationStep, arguments, conversation_steps, data_url,
+        result_parts, user_parts,
+    },
 };
 
 /// Maximum length of an id.
-const LONGEST: usize = 64;
-/// Accepted call ids.
-const IDS: Rule = Rule { longest: LONGEST, own: Own::BeforeBar };
+const MAX_ID_LENGTH: usize = 64;
+/// Constraints on call ids. Transcripts store `call_id|item_id`; as a call id, only the part before the bar is sent.
+const IDS: CallIdRule = CallIdRule { max_length: MAX_ID_LENGTH, own: OwnIds::BeforeBar };
 /// Minimum value of the output limit.
-const LEAST: u64 = 16;
+const MIN_OUTPUT: u64 = 16;
 
 /// Encodes a request body.
-pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
-    let Target { spec, quirks, .. } = target;
+pub(crate) fn encode(target: &ModelTarget, request: &Request) -> Result<Vec<u8>, serde_json::Error> {
+    let ModelTarget { spec, quirks, .. } = target;
     let limit = request.max_output.or((spec.max_output > 0).then_some(spec.max_output));
-    let is_cached = quirks.cache_key && request.cache != Cache::Off;
+    let is_cached = quirks.cache_key && request.cache != CacheLifetime::Off;
     // A model without reasoning rejects this option.
     let include: &[_] = if spec.thinking.is_empty() { &[] } else { &["reasoning.encrypted_content"] };
-    serde_json::to_vec(&Body {
+    serde_json::to_vec(&ResponsesBody {
         model: &spec.model,
         instructions: &request.system,
         tools: request.tools.iter().map(tool).collect(),
@@ -38,57 +41,63 @@ pub(crate) fn encode(target: &Target, request: &Request) -> Result<Vec<u8>, serd
         parallel_tool_calls: (!request.tools.is_empty()).then_some(true),
         stream: true,
         store: false,
-        max_output_tokens: limit.map(|limit| limit.max(LEAST)),
+        max_output_tokens: limit.map(|limit| limit.max(MIN_OUTPUT)),
         reasoning: reasoning(target, request.thinking),
         include,
-        prompt_cache_key: request.session.as_deref().filter(|_| is_cached).map(|id| ids::short(id, LONGEST)),
-        prompt_cache_retention: (is_cached && request.cache == Cache::Long).then_some("24h"),
+        prompt_cache_key: request
+            .session
+            .as_deref()
+            .filter(|_| is_cached)
+            .map(|id| ids::unless_too_long(id, MAX_ID_LENGTH)),
+        prompt_cache_retention: (is_cached && request.cache == CacheLifetime::Long).then_some("24h"),
         input: input(spec, request),
     })
 }
 
 /// Returns the reasoning parameters. The default would be `medium`, so a model that cannot turn reasoning off gets its
 /// lowest level.
-fn reasoning(target: &Target, level: Level) -> Option<Reasoning> {
+fn reasoning(target: &ModelTarget, level: ReasoningLevel) -> Option<Reasoning> {
     let levels = &target.spec.thinking;
-    if target.quirks.effort == Effort::Unasked {
+    if target.quirks.effort == EffortFormat::Uncontrolled {
         return None;
     }
     Some(match level.clamp(levels) {
-        Level::Off if levels.contains(&Level::Off) => Reasoning { effort: "none", summary: None },
-        Level::Off => Reasoning { effort: levels.iter().min()?.as_str(), summary: None },
-        level @ (Level::Minimal | Level::Low | Level::Medium | Level::High | Level::Xhigh) => {
-            Reasoning { effort: level.as_str(), summary: Some("auto") }
-        }
+        ReasoningLevel::Off if levels.contains(&ReasoningLevel::Off) => Reasoning { effort: "none", summary: None },
+        ReasoningLevel::Off => Reasoning { effort: levels.iter().min()?.as_str(), summary: None },
+        level @ (ReasoningLevel::Minimal
+        | ReasoningLevel::Low
+        | ReasoningLevel::Medium
+        | ReasoningLevel::High
+        | ReasoningLevel::Xhigh) => Reasoning { effort: level.as_str(), summary: Some("auto") },
     })
 }
 
-fn input<'a>(spec: &Spec, request: &'a Request) -> Vec<Item<'a>> {
+fn input<'a>(spec: &ModelSpec, request: &'a Request) -> Vec<Item<'a>> {
     let mut items = Vec::with_capacity(request.messages.len());
-    for turn in turns(spec, request, IDS) {
+    for turn in conversation_steps(spec, request, IDS) {
         match turn {
-            Turn::User(user) => {
-                let parts: Vec<_> = shown_by(user, spec).into_iter().map(part).collect();
+            ConversationStep::User(user) => {
+                let parts: Vec<_> = user_parts(user, spec).into_iter().map(part).collect();
                 if !parts.is_empty() {
                     items.push(Item::Message { role: "user", content: Words::Parts(parts), mark: Mark::default() });
                 }
             }
-            Turn::Answer(answer) => exchange(spec, answer, &mut items),
+            ConversationStep::Answer(answer) => exchange(spec, answer, &mut items),
         }
     }
     items
 }
 
-fn part(piece: Shown<'_>) -> Part<'_> {
+fn part(piece: ContentPart<'_>) -> InputPart<'_> {
     match piece {
-        Shown::Text(text) => Part::InputText { text },
-        Shown::Image(image) => Part::InputImage { detail: "auto", image_url: data_url(image) },
+        ContentPart::Text(text) => InputPart::InputText { text },
+        ContentPart::Image(image) => InputPart::InputImage { detail: "auto", image_url: data_url(image) },
     }
 }
 
 /// Treatment of the ids that a provider assigned to its items.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ids {
+enum ItemIdPolicy {
     /// Assigned by another provider.
     Foreign,
     /// They would refer to reasoning that is no longer available.
@@ -97,24 +106,24 @@ enum Ids {
 }
 
 /// Appends an assistant message and the results of its calls.
-fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
-    let Exchange { said, is_own, .. } = answer;
+fn exchange<'a>(spec: &ModelSpec, answer: AssistantExchange<'a>, items: &mut Vec<Item<'a>>) {
+    let AssistantExchange { message: said, is_own, .. } = answer;
     let is_whole = said.content.iter().all(|block| match block {
-        Block::Thinking(thought) => thoughts(thought).is_some(),
+        Block::Thinking(thought) => reasoning_item(thought).is_some(),
         Block::Text(_) | Block::Image(_) | Block::ToolCall(_) | Block::Other(_) => true,
     });
     let ids = match (is_own, is_whole) {
-        (false, _) => Ids::Foreign,
-        (true, false) => Ids::Lost,
-        (true, true) => Ids::Kept,
+        (false, _) => ItemIdPolicy::Foreign,
+        (true, false) => ItemIdPolicy::Lost,
+        (true, true) => ItemIdPolicy::Kept,
     };
     let begin = items.len();
     for block in &said.content {
         match block {
-            Block::Thinking(thought) if is_own => items.extend(thoughts(thought).map(Item::Reasoning)),
+            Block::Thinking(thought) if is_own => items.extend(reasoning_item(thought).map(Item::Reasoning)),
             Block::Text(text) if !text.text.is_empty() => items.push(message(text, ids)),
             Block::ToolCall(call) => items.push(Item::FunctionCall {
-                id: item_id(call).filter(|_| ids == Ids::Kept),
+                id: item_id(call).filter(|_| ids == ItemIdPolicy::Kept),
                 call_id: answer.id_of(call),
                 name: &call.name,
                 arguments: arguments(call).to_string(),
@@ -126,22 +135,22 @@ fn exchange<'a>(spec: &Spec, answer: Exchange<'a>, items: &mut Vec<Item<'a>>) {
     while items.len() > begin && matches!(items.last(), Some(Item::Reasoning(_))) {
         items.pop();
     }
-    for Called { id, result, .. } in answer.calls {
-        items.push(Item::FunctionCallOutput { call_id: id, output: output(answered(result, spec)) });
+    for CallWithResult { id, result, .. } in answer.calls {
+        items.push(Item::FunctionCallOutput { call_id: id, output: output(result_parts(result, spec)) });
     }
 }
 
 /// Returns the content of a tool result, as one string if it is only text.
-fn output(pieces: Vec<Shown<'_>>) -> Words<'_> {
+fn output(pieces: Vec<ContentPart<'_>>) -> Words<'_> {
     if pieces.iter().all(|piece| piece.image().is_none()) {
-        return Words::Plain(pieces.iter().map(Shown::text).collect());
+        return Words::Plain(pieces.iter().map(ContentPart::text).collect());
     }
     Words::Parts(pieces.into_iter().map(part).collect())
 }
 
 /// Returns the reasoning item stored in a signature, if it can be sent back: without content it would be looked up by
 /// its id, and the provider has not stored it.
-fn thoughts(thought: &ThinkingBlock) -> Option<Map<String, Value>> {
+fn reasoning_item(thought: &ThinkingBlock) -> Option<Map<String, Value>> {
     let mut item: Map<String, Value> = serde_json::from_str(thought.thinking_signature.as_deref()?).ok()?;
     item.retain(|_, value| !value.is_null());
     let is_encrypted = item.get("encrypted_content").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
@@ -156,16 +165,16 @@ fn thoughts(thought: &ThinkingBlock) -> Option<Map<String, Value>> {
     (is_reasoning && (is_encrypted || is_open)).then_some(item)
 }
 
-fn message(block: &TextBlock, ids: Ids) -> Item<'_> {
+fn message(block: &TextBlock, ids: ItemIdPolicy) -> Item<'_> {
     let text = block.text.as_str();
     let seal = block.extra.get("textSignature").and_then(Value::as_str);
     let mark = match ids {
-        Ids::Foreign => Mark::default(),
-        Ids::Lost => Mark { id: None, status: None, ..seal.map(mark).unwrap_or_default() },
-        Ids::Kept => seal.map(mark).unwrap_or_default(),
+        ItemIdPolicy::Foreign => Mark::default(),
+        ItemIdPolicy::Lost => Mark { id: None, status: None, ..seal.map(mark).unwrap_or_default() },
+        ItemIdPolicy::Kept => seal.map(mark).unwrap_or_default(),
     };
     let content = match mark.id {
-        Some(_) => Words::Parts(vec![Part::OutputText { text, annotations: [] }]),
+        Some(_) => Words::Parts(vec![InputPart::OutputText { text, annotations: [] }]),
         None => Words::Plain(text.into()),
     };
     Item::Message { role: "assistant", content, mark }
@@ -189,7 +198,7 @@ fn item_id(call: &ToolCall) -> Option<&str> {
 }
 
 fn is_fitting(id: &str) -> bool {
-    ids::is_fitting(id, LONGEST)
+    ids::is_valid(id, MAX_ID_LENGTH)
 }
 
 #[cfg(test)]
@@ -203,13 +212,13 @@ mod tests {
 
     #[test]
     fn a_longer_conversation_begins_with_the_bytes_of_the_shorter() {
-        let spec = Spec {
+        let spec = ModelSpec {
             api: "openai-responses".to_owned(),
-            thinking: vec![Level::Low],
+            thinking: vec![ReasoningLevel::Low],
             max_output: 8_192,
-            ..Spec::default()
+            ..ModelSpec::default()
         };
-        let target = Target::new(spec, "https://api.openai.com/v1");
+        let target = ModelTarget::new(spec, "https://api.openai.com/v1");
         let seal = r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}"#;
         let messages: Vec<Arc<Message>> = serde_json::from_value(json!([
             {"role": "user", "content": "Go"},

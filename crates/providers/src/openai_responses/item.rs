@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use homard_model::{Event, Seal, stream::CallDelta};
+use homard_model::{ModelEvent, Signature, stream::CallDelta};
 use serde_json::json;
 
-use super::chunk::{Output, Part, text};
+use super::chunk::{Output, OutputPart, text};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -32,7 +32,7 @@ impl Kind {
 
 /// Position in an item: reasoning has a summary and contents, the others only contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum PartPosition {
     Summary(u64),
     Content(u64),
 }
@@ -48,38 +48,38 @@ pub(super) struct Item {
     phase: Option<String>,
     /// Raw item: reasoning is sent back like this.
     json: Option<String>,
-    parts: BTreeMap<Place, Words>,
+    parts: BTreeMap<PartPosition, PartText>,
     /// Index of the call in the answer, once it was emitted.
     call: Option<usize>,
     /// True once its start was received.
     pub(super) has_begun: bool,
     /// True once it is complete.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
     /// True once all of it was emitted.
-    pub(super) is_said: bool,
+    pub(super) is_emitted: bool,
 }
 
 /// A text of which a part was emitted.
 #[derive(Debug, Default)]
-struct Words {
+struct PartText {
     text: String,
-    said: usize,
+    emitted: usize,
     is_whole: bool,
 }
 
-impl Words {
+impl PartText {
     /// Sets the complete text. If it contradicts what was emitted, the old text stays.
     fn complete(&mut self, whole: String) {
-        if whole.len() >= self.text.len() && whole.starts_with(&self.text[..self.said]) {
+        if whole.len() >= self.text.len() && whole.starts_with(&self.text[..self.emitted]) {
             self.text = whole;
         }
         self.is_whole = true;
     }
 
     /// Returns the part that was not emitted yet.
-    fn rest(&mut self) -> String {
-        let rest = self.text[self.said..].to_owned();
-        self.said = self.text.len();
+    fn take_unemitted(&mut self) -> String {
+        let rest = self.text[self.emitted..].to_owned();
+        self.emitted = self.text.len();
         rest
     }
 }
@@ -97,22 +97,22 @@ impl Item {
             parts: BTreeMap::new(),
             call: None,
             has_begun: false,
-            is_whole: false,
-            is_said: false,
+            is_complete: false,
+            is_emitted: false,
         }
     }
 
     /// Appends text to a part. Deltas after its end are ignored, because the end contained them.
-    pub(super) fn add(&mut self, place: Place, delta: &str) {
+    pub(super) fn add(&mut self, place: PartPosition, delta: &str) {
         let words = self.parts.entry(place).or_default();
-        if !words.is_whole && !self.is_whole {
+        if !words.is_whole && !self.is_complete {
             words.text.push_str(delta);
         }
     }
 
     /// Sets the complete text of a part.
-    pub(super) fn complete(&mut self, place: Place, whole: String) {
-        if !self.is_whole {
+    pub(super) fn complete(&mut self, place: PartPosition, whole: String) {
+        if !self.is_complete {
             self.parts.entry(place).or_default().complete(whole);
         }
     }
@@ -132,75 +132,80 @@ impl Item {
 
     /// Sets the complete item, also as JSON.
     pub(super) fn end(&mut self, output: Output, json: &str) {
-        if self.is_whole {
+        if self.is_complete {
             return;
         }
         self.begin(&output);
-        let parts = |list: Option<Vec<Part>>| (0..).zip(list.unwrap_or_default());
+        let parts = |list: Option<Vec<OutputPart>>| (0..).zip(list.unwrap_or_default());
         for (at, part) in parts(output.summary) {
-            self.complete(Place::Summary(at), part.words());
+            self.complete(PartPosition::Summary(at), part.words());
         }
         for (at, part) in parts(output.content) {
-            self.complete(Place::Content(at), part.words());
+            self.complete(PartPosition::Content(at), part.words());
         }
         if let Some(arguments) = output.arguments {
-            self.complete(Place::Content(0), text(arguments));
+            self.complete(PartPosition::Content(0), text(arguments));
         }
         self.json = Some(json.to_owned());
-        self.is_whole = true;
+        self.is_complete = true;
     }
 
     /// Emits what was not emitted yet, as far as nothing before it is missing. `calls` counts the calls of the answer.
-    pub(super) fn say(&mut self, calls: &mut usize, events: &mut Vec<Event>) {
+    pub(super) fn emit(&mut self, calls: &mut usize, events: &mut Vec<ModelEvent>) {
         match self.kind {
-            Kind::Message | Kind::Reasoning => self.say_words(events),
-            Kind::Call => self.say_call(calls, events),
+            Kind::Message | Kind::Reasoning => self.emit_text(events),
+            Kind::Call => self.emit_call(calls, events),
         }
-        if self.is_whole && !self.is_said {
-            events.extend(self.seal().map(Event::Seal));
-            self.is_said = true;
+        if self.is_complete && !self.is_emitted {
+            events.extend(self.signature().map(ModelEvent::Signature));
+            self.is_emitted = true;
         }
     }
 
-    fn say_words(&mut self, events: &mut Vec<Event>) {
+    fn emit_text(&mut self, events: &mut Vec<ModelEvent>) {
         let mut has_spoken = false;
         for words in self.parts.values_mut() {
-            let is_first = words.said == 0;
-            let mut rest = words.rest();
+            let is_first = words.emitted == 0;
+            let mut rest = words.take_unemitted();
             if !rest.is_empty() {
                 match self.kind {
                     Kind::Reasoning => {
                         if has_spoken && is_first {
                             rest.insert_str(0, "\n\n");
                         }
-                        events.push(Event::Thinking(rest));
+                        events.push(ModelEvent::Thinking(rest));
                     }
-                    Kind::Message | Kind::Call => events.push(Event::Text(rest)),
+                    Kind::Message | Kind::Call => events.push(ModelEvent::Text(rest)),
                 }
             }
-            has_spoken |= words.said > 0;
-            if !words.is_whole && !self.is_whole {
+            has_spoken |= words.emitted > 0;
+            if !words.is_whole && !self.is_complete {
                 break;
             }
         }
     }
 
-    fn say_call(&mut self, calls: &mut usize, events: &mut Vec<Event>) {
-        let arguments = self.parts.entry(Place::Content(0)).or_default();
+    fn emit_call(&mut self, calls: &mut usize, events: &mut Vec<ModelEvent>) {
+        let arguments = self.parts.entry(PartPosition::Content(0)).or_default();
         match self.call {
             Some(index) => {
-                let arguments = arguments.rest();
+                let arguments = arguments.take_unemitted();
                 if !arguments.is_empty() {
-                    events.push(Event::Call(CallDelta { index, arguments, ..CallDelta::default() }));
+                    events.push(ModelEvent::Call(CallDelta { index, arguments, ..CallDelta::default() }));
                 }
             }
             // A call cannot start without its ids and name; if they never arrive, it has none.
-            None if self.has_begun || self.is_whole => {
+            None if self.has_begun || self.is_complete => {
                 let index = *calls;
                 *calls += 1;
                 self.call = Some(index);
-                let arguments = arguments.rest();
-                events.push(Event::Call(CallDelta { index, id: self.bound_id(), name: self.name.clone(), arguments }));
+                let arguments = arguments.take_unemitted();
+                events.push(ModelEvent::Call(CallDelta {
+                    index,
+                    id: self.bound_id(),
+                    name: self.name.clone(),
+                    arguments,
+                }));
             }
             None => {}
         }
@@ -215,18 +220,18 @@ impl Item {
         }
     }
 
-    fn seal(&self) -> Option<Seal> {
+    fn signature(&self) -> Option<Signature> {
         match self.kind {
             Kind::Message => {
                 let id = self.id.as_ref().filter(|id| !id.is_empty())?;
-                let has_spoken = self.parts.values().any(|words| words.said > 0);
+                let has_spoken = self.parts.values().any(|words| words.emitted > 0);
                 let mark = match &self.phase {
                     Some(phase) => json!({"v": 1, "id": id, "phase": phase}).to_string(),
                     None => id.clone(),
                 };
-                has_spoken.then_some(Seal::Text(mark))
+                has_spoken.then_some(Signature::Text(mark))
             }
-            Kind::Reasoning => self.json.clone().map(Seal::Thinking),
+            Kind::Reasoning => self.json.clone().map(Signature::Thinking),
             Kind::Call => None,
         }
     }

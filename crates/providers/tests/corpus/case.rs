@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_model::{Cache, Event, Level, Request, Seal, Spec, ToolSpec};
-use homard_providers::{Target, Wire};
+use homard_model::{CacheLifetime, ModelEvent, ModelSpec, ReasoningLevel, Request, Signature, ToolSpec};
+use homard_providers::{ModelTarget, Wire};
 use serde_json::{Value, json};
 
 pub(crate) type Outcome<T = ()> = datatest_stable::Result<T>;
@@ -21,7 +21,7 @@ impl Case {
     pub(crate) fn at(file: &Path) -> Outcome<Self> {
         let folder = file.parent().ok_or("a case is a folder")?;
         let name = folder.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default();
-        let wire = Wire::named(name).ok_or_else(|| format!("{name} is not a wire"))?;
+        let wire = Wire::from_api(name).ok_or_else(|| format!("{name} is not a wire"))?;
         Ok(Self { wire, folder: folder.to_owned() })
     }
 
@@ -48,20 +48,20 @@ impl Case {
         });
         let request = Request {
             system: text(history, "system", "").into(),
-            stable: history["stable"].as_u64().map_or(0, |stable| stable as usize),
+            stable_bytes: history["stable"].as_u64().map_or(0, |stable| stable as usize),
             messages: serde_json::from_value(messages.map(|message| signed(message, &spec)).collect())?,
             tools: tools.collect(),
-            may_call: history["mayCall"].as_bool().unwrap_or(true),
-            thinking: Level::parse(text(history, "thinking", "off")).ok_or("no such level")?,
+            allow_calls: history["mayCall"].as_bool().unwrap_or(true),
+            thinking: ReasoningLevel::parse(text(history, "thinking", "off")).ok_or("no such level")?,
             max_output: history["limit"].as_u64(),
             cache: match text(history, "cache", "short") {
-                "off" => Cache::Off,
-                "long" => Cache::Long,
-                _ => Cache::Short,
+                "off" => CacheLifetime::Off,
+                "long" => CacheLifetime::Long,
+                _ => CacheLifetime::Short,
             },
             session: history["session"].as_str().map(Into::into),
         };
-        let target = Target::new(spec, text(history, "baseUrl", "https://example.com/v1"));
+        let target = ModelTarget::new(spec, text(history, "baseUrl", "https://example.com/v1"));
         Ok(serde_json::from_slice(&self.wire.encode(&target, &request)?)?)
     }
 }
@@ -91,21 +91,21 @@ fn text<'a>(json: &'a Value, name: &str, otherwise: &'a str) -> &'a str {
     json[name].as_str().unwrap_or(otherwise)
 }
 
-fn spec(wire: Wire, history: &Value) -> Spec {
+fn spec(wire: Wire, history: &Value) -> ModelSpec {
     let levels = history["levels"].as_array().into_iter().flatten();
-    Spec {
+    ModelSpec {
         provider: text(history, "provider", "test").to_owned(),
         model: text(history, "model", "tiny").to_owned(),
         api: wire.api().to_owned(),
         max_output: history["maxOutput"].as_u64().unwrap_or(0),
-        thinking: levels.filter_map(|level| Level::parse(level.as_str()?)).collect(),
-        sees: history["sees"].as_bool().unwrap_or(true),
-        ..Spec::default()
+        thinking: levels.filter_map(|level| ReasoningLevel::parse(level.as_str()?)).collect(),
+        accepts_images: history["sees"].as_bool().unwrap_or(true),
+        ..ModelSpec::default()
     }
 }
 
 /// An assistant message without `api` counts as written by the requested model.
-fn signed(message: &Value, spec: &Spec) -> Value {
+fn signed(message: &Value, spec: &ModelSpec) -> Value {
     let mut message = message.clone();
     if message["role"] == "assistant" && message["api"].is_null() {
         message["api"] = json!(spec.api);
@@ -137,19 +137,19 @@ pub(crate) fn conversation(blocks: &Value) -> Value {
 }
 
 /// Formats an event as in the files.
-pub(crate) fn shown(event: &Event) -> Value {
+pub(crate) fn shown(event: &ModelEvent) -> Value {
     match event {
-        Event::Text(text) => json!({"text": text}),
-        Event::Thinking(text) => json!({"thinking": text}),
-        Event::Call(call) => {
+        ModelEvent::Text(text) => json!({"text": text}),
+        ModelEvent::Thinking(text) => json!({"thinking": text}),
+        ModelEvent::Call(call) => {
             json!({"call": call.index, "id": call.id, "name": call.name, "arguments": call.arguments})
         }
-        Event::Seal(Seal::Thinking(mark)) => json!({"seal": "thinking", "mark": mark}),
-        Event::Seal(Seal::Redacted(mark)) => json!({"seal": "redacted", "mark": mark}),
-        Event::Seal(Seal::Text(mark)) => json!({"seal": "text", "mark": mark}),
-        Event::Seal(Seal::Call(index, mark)) => json!({"seal": index, "mark": mark}),
-        Event::Alive => json!("alive"),
-        Event::Done(done) => {
+        ModelEvent::Signature(Signature::Thinking(mark)) => json!({"seal": "thinking", "mark": mark}),
+        ModelEvent::Signature(Signature::Redacted(mark)) => json!({"seal": "redacted", "mark": mark}),
+        ModelEvent::Signature(Signature::Text(mark)) => json!({"seal": "text", "mark": mark}),
+        ModelEvent::Signature(Signature::Call(index, mark)) => json!({"seal": index, "mark": mark}),
+        ModelEvent::Heartbeat => json!("alive"),
+        ModelEvent::Done(done) => {
             let usage = &done.usage;
             let mut tokens = json!({"input": usage.input, "output": usage.output, "cacheRead": usage.cache_read});
             if usage.cache_write > 0 {
@@ -157,7 +157,7 @@ pub(crate) fn shown(event: &Event) -> Value {
             }
             json!({"done": done.stop, "tokens": tokens, "total": usage.total_tokens})
         }
-        Event::Failed(error) => {
+        ModelEvent::Failed(error) => {
             let mut shown = json!({"failed": format!("{:?}", error.kind), "message": error.message});
             if let Some(status) = error.status {
                 shown["status"] = json!(status);

@@ -1,6 +1,6 @@
 //! Oracle for successful ends of answers, independent of the decoders.
 
-use homard_model::Event;
+use homard_model::ModelEvent;
 use homard_providers::{Wire, sse::Parser};
 use serde::de::IgnoredAny;
 
@@ -19,7 +19,7 @@ pub(crate) fn silent_success(wire: Wire, bytes: &[u8]) -> Option<String> {
             }
             has_end |= is_mark || ends(wire).iter().any(|mark| frame.data.contains(mark) || frame.event == *mark);
         }
-        if events.iter().any(|event| matches!(event, Event::Done(_) | Event::Failed(_))) {
+        if events.iter().any(|event| matches!(event, ModelEvent::Done(_) | ModelEvent::Failed(_))) {
             break;
         }
     }

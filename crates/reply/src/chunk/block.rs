@@ -2,12 +2,12 @@
 
 use unicode_segmentation::GraphemeCursor;
 
-use super::{Bounds, Prefer};
+use super::{ChunkBounds, CutPreference};
 use crate::fence::{self, Lines};
 
 /// How to choose the position of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Search {
+pub(super) enum CutSearch {
     /// The first preferred position.
     Soon,
     /// The last good position, once the block is full.
@@ -16,7 +16,7 @@ pub(super) enum Search {
 
 /// Where a block starts, which determines the whitespace ignored before its first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum BlockStart {
     /// At the start of the text: all.
     Text,
     /// At the start of a line: blank lines; its indent is kept.
@@ -27,7 +27,7 @@ pub(super) enum Start {
 
 /// A position at which a block may end. All positions are byte offsets from the start of the block.
 #[derive(Debug, Clone)]
-pub(super) struct Mark {
+pub(super) struct CutMark {
     /// End of the block.
     pub(super) end: usize,
     /// Start of the next one.
@@ -39,7 +39,7 @@ pub(super) struct Mark {
 
 /// Result of a character.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum BlockStep {
     /// Continue.
     On,
     /// This many bytes at the start of the block are ignored; it starts after them.
@@ -47,78 +47,78 @@ pub(super) enum Step {
     /// Like [`Drop`](Self::Drop), and the fence in which the block started was closed without content.
     Empty(usize),
     /// The block ends; the text after it is processed again.
-    Cut(Cut),
+    Cut(BlockCut),
 }
 
 /// How a block ends.
 #[derive(Debug)]
-pub(super) enum Cut {
-    Outside(Mark),
+pub(super) enum BlockCut {
+    Outside(CutMark),
     /// Inside a fence, which continues in the next block.
-    Inside(Mark, Box<Fence>),
+    Inside(CutMark, Box<OpenFence>),
 }
 
 /// An open fence.
 #[derive(Debug, Clone)]
-pub(super) struct Fence {
+pub(super) struct OpenFence {
     /// Line that reopens it; empty if the bounds leave no space for it, so that its text is cut like any other.
     pub(super) opening: String,
     /// Text that closes it before a cut; empty together with `opening`.
     pub(super) closing: String,
-    /// Start of its first line in this block.
+    /// Offset of its first content line in this block.
     pub(super) content: usize,
     has_words: bool,
     /// Position before the fence.
-    before: Option<Mark>,
-    /// Last end of a line that leaves space for `closing`.
-    newline: Option<Mark>,
-    /// Last position of any kind that does, after this many characters.
-    column: Option<Mark>,
+    before: Option<CutMark>,
+    /// Last line end that leaves space for `closing`: at most `room` characters precede it.
+    newline: Option<CutMark>,
+    /// Last position that leaves space for `closing`, whether or not a line ends there: after `room` characters.
+    column: Option<CutMark>,
     room: usize,
 }
 
 /// The current block.
 #[derive(Debug, Clone)]
-pub(super) struct Block {
+pub(super) struct ChunkBlock {
     at: usize,
     chars: usize,
     lines: Lines,
     /// Where it started; `None` once it has text.
-    start: Option<Start>,
-    line: Line,
+    start: Option<BlockStart>,
+    line: BlockLine,
     /// End of the last line that was not blank.
-    line_end: Option<Mark>,
+    line_end: Option<CutMark>,
     /// A space; the next character decides whether it is a grapheme of its own.
-    space: Option<Mark>,
-    ends: Ends,
+    space: Option<CutMark>,
+    ends: CutCandidates,
     /// Position of the cut if no fence follows.
-    soon: Option<Mark>,
-    fence: Option<Box<Fence>>,
+    soon: Option<CutMark>,
+    fence: Option<Box<OpenFence>>,
 }
 
 /// The current line.
 #[derive(Debug, Clone)]
-struct Line {
+struct BlockLine {
     start: usize,
     /// True if it started in this block.
     is_whole: bool,
     has_words: bool,
     /// Position before the line.
-    before: Option<Mark>,
+    before: Option<CutMark>,
 }
 
 /// Last positions outside fences that are past the minimum.
 #[derive(Debug, Clone, Default)]
-struct Ends {
-    paragraph: Option<Mark>,
-    newline: Option<Mark>,
-    sentence: Option<Mark>,
-    word: Option<Mark>,
+struct CutCandidates {
+    paragraph: Option<CutMark>,
+    newline: Option<CutMark>,
+    sentence: Option<CutMark>,
+    word: Option<CutMark>,
 }
 
-impl Block {
-    pub(super) fn new(start: Start) -> Self {
-        let line = Line { start: 0, is_whole: start != Start::Word, has_words: false, before: None };
+impl ChunkBlock {
+    pub(super) fn new(start: BlockStart) -> Self {
+        let line = BlockLine { start: 0, is_whole: start != BlockStart::Word, has_words: false, before: None };
         Self {
             at: 0,
             chars: 0,
@@ -127,21 +127,21 @@ impl Block {
             line,
             line_end: None,
             space: None,
-            ends: Ends::default(),
+            ends: CutCandidates::default(),
             soon: None,
             fence: None,
         }
     }
 
     /// Creates the block after a position outside fences.
-    pub(super) fn after(mark: &Mark, start: Start) -> Self {
+    pub(super) fn after(mark: &CutMark, start: BlockStart) -> Self {
         Self { lines: mark.lines.clone(), ..Self::new(start) }
     }
 
     /// Creates the block after a position inside a fence.
-    pub(super) fn reopened(mark: &Mark, start: Start, fence: Fence) -> Self {
+    pub(super) fn reopened(mark: &CutMark, start: BlockStart, fence: OpenFence) -> Self {
         let chars = fence.opening.chars().count();
-        let fence = Fence { content: 0, has_words: false, before: None, newline: None, column: None, ..fence };
+        let fence = OpenFence { content: 0, has_words: false, before: None, newline: None, column: None, ..fence };
         let fence = Some(Box::new(fence));
         Self { chars, start: None, fence, ..Self::after(mark, start) }
     }
@@ -152,17 +152,17 @@ impl Block {
     }
 
     /// Returns the end of the last sentence that is followed by text.
-    pub(super) fn last_sentence(&self) -> Option<Mark> {
+    pub(super) fn last_sentence(&self) -> Option<CutMark> {
         self.ends.sentence.clone()
     }
 
     /// Returns where the block can end after an idle period: at a preferred position, or after the last line, if `text`
     /// ends with it.
-    pub(super) fn complete(&self, text: &str) -> Option<Mark> {
+    pub(super) fn complete(&self, text: &str) -> Option<CutMark> {
         if self.fence.is_some() || self.lines.is_inside() {
             return None;
         }
-        let is_last = |mark: &&Mark| text[mark.next..].trim().is_empty();
+        let is_last = |mark: &&CutMark| text[mark.next..].trim().is_empty();
         self.soon.as_ref().or_else(|| self.ends.newline.as_ref().filter(is_last)).cloned()
     }
 
@@ -174,18 +174,18 @@ impl Block {
     }
 
     /// Processes the next character of the block's text, which may continue after it.
-    pub(super) fn step(&mut self, c: char, text: &str, (bounds, search): (Bounds, Search)) -> Step {
+    pub(super) fn step(&mut self, c: char, text: &str, (bounds, search): (ChunkBounds, CutSearch)) -> BlockStep {
         if let Some(space) = self.space.take()
             && (c.is_ascii() || boundary(text, self.at) == self.at)
         {
             if ends_sentence(&text[..space.end]) {
-                self.offer(Prefer::Sentence, &space, (bounds, search));
+                self.offer(CutPreference::Sentence, &space, (bounds, search));
             }
             self.offer_word(space, bounds);
         }
         match self.start {
             Some(start) if c.is_whitespace() => return self.skip(c, start, bounds),
-            Some(_) | None if self.chars >= bounds.max => return Step::Cut(self.full(text, bounds)),
+            Some(_) | None if self.chars >= bounds.max => return BlockStep::Cut(self.full(text, bounds)),
             Some(_) | None => {}
         }
         let here = self.here();
@@ -193,7 +193,7 @@ impl Block {
             fence.column = Some(here);
         }
         self.lines.push(c);
-        let mark = Mark { next: self.at + c.len_utf8(), ..self.here() };
+        let mark = CutMark { next: self.at + c.len_utf8(), ..self.here() };
         self.at = mark.next;
         self.chars += 1;
         if c == '\n' {
@@ -205,34 +205,34 @@ impl Block {
         if self.line.has_words && self.fence.is_none() && !self.lines.is_inside() {
             self.space = Some(mark);
         }
-        Step::On
+        BlockStep::On
     }
 
     /// Handles whitespace before the first word.
-    fn skip(&mut self, c: char, start: Start, bounds: Bounds) -> Step {
+    fn skip(&mut self, c: char, start: BlockStart, bounds: ChunkBounds) -> BlockStep {
         self.lines.push(c);
         let next = self.at + c.len_utf8();
-        if start == Start::Line && c != '\n' && self.chars < bounds.max {
+        if start == BlockStart::Line && c != '\n' && self.chars < bounds.max {
             self.at = next;
             self.chars += 1;
-            return Step::On;
+            return BlockStep::On;
         }
-        if c == '\n' && start == Start::Word {
-            self.start = Some(Start::Line);
+        if c == '\n' && start == BlockStart::Word {
+            self.start = Some(BlockStart::Line);
             self.line.is_whole = true;
         }
         if c == '\n' && self.lines.is_inside() {
             // The remainder of an opening fence line that was too long for one block.
             self.start = None;
-            self.fence = Some(Box::new(Fence::open("", 0, None, bounds)));
+            self.fence = Some(Box::new(OpenFence::open("", 0, None, bounds)));
         }
         self.at = 0;
         self.chars = 0;
-        Step::Drop(next)
+        BlockStep::Drop(next)
     }
 
     /// Handles a character that is not whitespace.
-    fn word(&mut self, c: char) -> Step {
+    fn word(&mut self, c: char) -> BlockStep {
         self.start = None;
         self.line.has_words = true;
         if let Some(fence) = &mut self.fence {
@@ -242,101 +242,101 @@ impl Block {
         } else if !is_mark(c)
             && let Some(mark) = self.soon.take()
         {
-            return Step::Cut(Cut::Outside(mark));
+            return BlockStep::Cut(BlockCut::Outside(mark));
         }
-        Step::On
+        BlockStep::On
     }
 
-    fn end_line(&mut self, mark: Mark, text: &str, (bounds, search): (Bounds, Search)) -> Step {
-        let next = Line { start: mark.next, is_whole: true, has_words: false, before: Some(mark.clone()) };
+    fn end_line(&mut self, mark: CutMark, text: &str, (bounds, search): (ChunkBounds, CutSearch)) -> BlockStep {
+        let next = BlockLine { start: mark.next, is_whole: true, has_words: false, before: Some(mark.clone()) };
         let line = std::mem::replace(&mut self.line, next);
         match &mut self.fence {
             Some(fence) if self.lines.is_inside() => {
                 if fence.has_words && mark.chars <= fence.room {
                     fence.newline = Some(mark);
                 }
-                return Step::On;
+                return BlockStep::On;
             }
             Some(fence) if fence.is_reopened() && is_marks(text[..mark.end].trim()) => {
-                *self = Self::after(&mark, Start::Line);
-                return Step::Empty(mark.next);
+                *self = Self::after(&mark, BlockStart::Line);
+                return BlockStep::Empty(mark.next);
             }
             Some(_) => self.fence = None,
             None if self.lines.is_inside() => {
                 let opening = if line.is_whole { &text[line.start..mark.end] } else { "" };
-                self.fence = Some(Box::new(Fence::open(opening, mark.next, line.before, bounds)));
-                return Step::On;
+                self.fence = Some(Box::new(OpenFence::open(opening, mark.next, line.before, bounds)));
+                return BlockStep::On;
             }
             None => {}
         }
         if line.has_words {
-            self.offer(Prefer::Newline, &mark, (bounds, search));
+            self.offer(CutPreference::Newline, &mark, (bounds, search));
             if ends_sentence(&text[..mark.end]) {
-                self.offer(Prefer::Sentence, &mark, (bounds, search));
+                self.offer(CutPreference::Sentence, &mark, (bounds, search));
             }
             self.offer_word(mark.clone(), bounds);
             self.line_end = Some(mark);
-        } else if let Some(Mark { end, chars, .. }) = self.line_end {
-            self.offer(Prefer::Paragraph, &Mark { end, chars, ..mark }, (bounds, search));
+        } else if let Some(CutMark { end, chars, .. }) = self.line_end {
+            self.offer(CutPreference::Paragraph, &CutMark { end, chars, ..mark }, (bounds, search));
         }
-        Step::On
+        BlockStep::On
     }
 
-    /// Records a position of one kind, if it is past the minimum.
-    fn offer(&mut self, kind: Prefer, mark: &Mark, (bounds, search): (Bounds, Search)) {
+    /// Records a position at which the block may end, if the block then has the minimum length.
+    fn offer(&mut self, kind: CutPreference, mark: &CutMark, (bounds, search): (ChunkBounds, CutSearch)) {
         if mark.chars < bounds.min {
             return;
         }
-        if search == Search::Soon && kind == bounds.prefer && self.soon.is_none() {
+        if search == CutSearch::Soon && kind == bounds.prefer && self.soon.is_none() {
             self.soon = Some(mark.clone());
         }
         match kind {
-            Prefer::Paragraph => self.ends.paragraph = Some(mark.clone()),
-            Prefer::Newline => self.ends.newline = Some(mark.clone()),
-            Prefer::Sentence => self.ends.sentence = Some(mark.clone()),
+            CutPreference::Paragraph => self.ends.paragraph = Some(mark.clone()),
+            CutPreference::Newline => self.ends.newline = Some(mark.clone()),
+            CutPreference::Sentence => self.ends.sentence = Some(mark.clone()),
         }
     }
 
-    fn offer_word(&mut self, mark: Mark, bounds: Bounds) {
+    fn offer_word(&mut self, mark: CutMark, bounds: ChunkBounds) {
         if mark.chars >= bounds.min {
             self.ends.word = Some(mark);
         }
     }
 
     /// Returns the cut of a full block.
-    fn full(&mut self, text: &str, bounds: Bounds) -> Cut {
+    fn full(&mut self, text: &str, bounds: ChunkBounds) -> BlockCut {
         let ends = std::mem::take(&mut self.ends);
         let good = match bounds.prefer {
-            Prefer::Paragraph => ends.paragraph.or(ends.newline).or(ends.sentence),
-            Prefer::Newline => ends.newline,
-            Prefer::Sentence => ends.sentence,
+            CutPreference::Paragraph => ends.paragraph.or(ends.newline).or(ends.sentence),
+            CutPreference::Newline => ends.newline,
+            CutPreference::Sentence => ends.sentence,
         };
         if let Some(mark) = good.or(ends.word) {
-            return Cut::Outside(mark);
+            return BlockCut::Outside(mark);
         }
         // A line that may open or close a fence is not cut, if there is anything before it.
         let line = text[self.line.start..self.at].trim_start_matches(' ');
-        let is_torn = |mark: &Mark| mark.end > self.line.start && (line.is_empty() || line.starts_with(is_mark));
+        let is_torn = |mark: &CutMark| mark.end > self.line.start && (line.is_empty() || line.starts_with(is_mark));
         let Some(fence) = self.fence.take() else {
             let here = self.here().whole(text, 0);
-            return Cut::Outside(self.line.before.clone().filter(|_| is_torn(&here)).unwrap_or(here));
+            return BlockCut::Outside(self.line.before.clone().filter(|_| is_torn(&here)).unwrap_or(here));
         };
         let column = fence.column.clone().unwrap_or_else(|| self.here()).whole(text, fence.content);
         let column = self.line.before.clone().filter(|_| is_torn(&column)).unwrap_or(column);
         let is_blank = text.get(fence.content..column.end).is_none_or(|words| words.trim().is_empty());
         match (&fence.newline, &fence.before) {
-            (Some(newline), _) => Cut::Inside(newline.clone(), fence),
-            (None, Some(before)) if is_blank || fence.column.is_none() => Cut::Outside(before.clone()),
-            (None, _) => Cut::Inside(column, fence),
+            (Some(newline), _) => BlockCut::Inside(newline.clone(), fence),
+            (None, Some(before)) if is_blank || fence.column.is_none() => BlockCut::Outside(before.clone()),
+            (None, _) => BlockCut::Inside(column, fence),
         }
     }
 
-    fn here(&self) -> Mark {
-        Mark { end: self.at, next: self.at, chars: self.chars, lines: self.lines.clone() }
+    fn here(&self) -> CutMark {
+        CutMark { end: self.at, next: self.at, chars: self.chars, lines: self.lines.clone() }
     }
 }
 
-impl Mark {
+impl CutMark {
     /// Moves the position to the start of a grapheme, if that is after `from`.
     fn whole(self, text: &str, from: usize) -> Self {
         let end = Some(boundary(text, self.end)).filter(|end| *end > from).unwrap_or(self.end);
@@ -344,9 +344,9 @@ impl Mark {
     }
 }
 
-impl Fence {
+impl OpenFence {
     /// Creates a fence that was just opened; `opening` is empty if its line started in another block.
-    fn open(opening: &str, content: usize, before: Option<Mark>, bounds: Bounds) -> Self {
+    fn open(opening: &str, content: usize, before: Option<CutMark>, bounds: ChunkBounds) -> Self {
         let added = fence::spans(opening).pop().map(|fence| {
             let closing = format!("\n{}{}", fence.indent, fence.marker);
             (fence.open_line + "\n", closing)

@@ -4,16 +4,16 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use super::*;
 
-fn bounds(min: usize, max: usize, prefer: Prefer) -> Bounds {
-    Bounds { min, max, prefer }
+fn bounds(min: usize, max: usize, prefer: CutPreference) -> ChunkBounds {
+    ChunkBounds { min, max, prefer }
 }
 
-fn paragraphs(min: usize, max: usize) -> Bounds {
-    bounds(min, max, Prefer::Paragraph)
+fn paragraphs(min: usize, max: usize) -> ChunkBounds {
+    bounds(min, max, CutPreference::Paragraph)
 }
 
 /// Returns the blocks of a text that is cut while it arrives.
-fn streamed(bounds: Bounds, deltas: &[&str]) -> Vec<String> {
+fn streamed(bounds: ChunkBounds, deltas: &[&str]) -> Vec<String> {
     let mut chunker = Chunker::new(bounds);
     let mut blocks: Vec<String> = deltas.iter().flat_map(|delta| chunker.push(delta)).collect();
     blocks.extend(chunker.finish());
@@ -21,7 +21,7 @@ fn streamed(bounds: Bounds, deltas: &[&str]) -> Vec<String> {
 }
 
 /// Returns the blocks of a text that is cut when it is complete.
-fn whole(bounds: Bounds, text: &str) -> Vec<String> {
+fn whole(bounds: ChunkBounds, text: &str) -> Vec<String> {
     let mut chunker = Chunker::new(bounds);
     chunker.hold(text);
     chunker.finish()
@@ -30,8 +30,8 @@ fn whole(bounds: Bounds, text: &str) -> Vec<String> {
 /// Recorded results of OpenClaw, with the reasons for deviations.
 #[test]
 fn recorded_blocks_of_the_original() {
-    use Prefer::{Newline, Paragraph, Sentence};
-    let at_the_end: &[(&str, Bounds, &str, &[&str])] = &[
+    use CutPreference::{Newline, Paragraph, Sentence};
+    let at_the_end: &[(&str, ChunkBounds, &str, &[&str])] = &[
         (
             "para force short",
             bounds(5, 40, Paragraph),
@@ -86,7 +86,7 @@ fn recorded_blocks_of_the_original() {
     for (name, bounds, text, blocks) in at_the_end {
         assert_eq!(whole(*bounds, text), *blocks, "{name}");
     }
-    let as_it_comes: &[(&str, Bounds, &[&str], &[&str])] = &[
+    let as_it_comes: &[(&str, ChunkBounds, &[&str], &[&str])] = &[
         (
             // No blank lines at the start of a block, which leaves space for a word. OpenClaw: "First para.",
             // "\n\nSecond para that goes on", "and on."
@@ -156,7 +156,7 @@ fn a_block_goes_out_as_soon_as_its_end_is_certain() {
 
 #[test]
 fn a_number_is_no_end_of_a_sentence() {
-    let mut chunker = Chunker::new(bounds(3, 100, Prefer::Sentence));
+    let mut chunker = Chunker::new(bounds(3, 100, CutPreference::Sentence));
     assert_eq!(chunker.push("Pi is 3."), [""; 0]);
     assert_eq!(chunker.push("14. E"), ["Pi is 3.14."]);
 }
@@ -227,7 +227,7 @@ fn each_character_is_looked_at_a_bounded_number_of_times() {
     blocks.extend(chunker.finish());
     assert_eq!(blocks, whole(paragraphs(800, 1200), &text));
     let lines = "a\n".repeat(50_000);
-    assert_eq!(whole(bounds(1, 60_000, Prefer::Newline), &lines).len(), 20_001);
+    assert_eq!(whole(bounds(1, 60_000, CutPreference::Newline), &lines).len(), 20_001);
 }
 
 /// A text of words, blank lines, fences and other difficult parts.
@@ -279,9 +279,9 @@ fn tidy_text() -> impl Strategy<Value = String> {
         .prop_map(|parts| parts.into_iter().map(|(part, newlines)| part + &newlines).collect())
 }
 
-fn any_bounds(max: std::ops::Range<usize>) -> impl Strategy<Value = Bounds> {
-    let prefer = prop::sample::select(&[Prefer::Paragraph, Prefer::Newline, Prefer::Sentence]);
-    (max, 0..50_usize, prefer).prop_map(|(max, min, prefer)| Bounds { min, max, prefer })
+fn any_bounds(max: std::ops::Range<usize>) -> impl Strategy<Value = ChunkBounds> {
+    let prefer = prop::sample::select(&[CutPreference::Paragraph, CutPreference::Newline, CutPreference::Sentence]);
+    (max, 0..50_usize, prefer).prop_map(|(max, min, prefer)| ChunkBounds { min, max, prefer })
 }
 
 /// Splits a text into pieces of these lengths, repeatedly.

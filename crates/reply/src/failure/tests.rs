@@ -6,12 +6,12 @@ const LONG: &str =
     "This conversation has become too long for the model. Shorten it with /compact, or start a new one with /new.";
 const MIXED: &str = "The model does not accept the order of the messages in this conversation. Try again; if that does \
                      not help, start a new one with /new.";
-const LOST: &str = "A tool call in this conversation has lost its input, and the model does not accept it so. Start a \
-                    new one with /new; this one is kept.";
+const LOST: &str = "A tool call in this conversation has lost its input, and the model rejects it. Start a new \
+                    conversation with /new; this one is kept.";
 const BUSY: &str =
-    "The model has too much to do at the moment. Try again a little later, or choose another one with /model.";
+    "The model is overloaded at the moment. Try again a little later, or choose another one with /model.";
 const EMPTY: &str =
-    "The account at the model's provider is empty. Add credit there, or choose another model with /model.";
+    "The account at the provider has no credit left. Add credit there, or choose another model with /model.";
 
 #[test]
 fn errors_are_explained_by_the_first_row_that_fits() {
@@ -41,31 +41,31 @@ fn errors_are_explained_by_the_first_row_that_fits() {
         ("billing: upgrade your plan", EMPTY),
         (
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: too high."},"request_id":"req_1"}"#,
-            "The model's provider refused: max_tokens: too high (invalid_request_error, request req_1). Check the model's \
+            "The provider rejected the request: max_tokens: too high (invalid_request_error, request req_1). Check the model's \
              name and its settings, or choose another one with /model.",
         ),
         (
             "429 too many requests",
-            "The model's provider refused: too many requests (HTTP 429). Wait a little, or choose another model with \
+            "The provider rejected the request: too many requests (HTTP 429). Wait a little, or choose another model with \
              /model.",
         ),
         (
             "HTTP 500 internal server error",
-            "The model's provider refused: internal server error (HTTP 500). Try again in a moment, or choose another \
+            "The provider rejected the request: internal server error (HTTP 500). Try again in a moment, or choose another \
              model with /model.",
         ),
         (
             r#"Error: {"error":{"code":403,"message":"denied","status":"PERMISSION_DENIED"}}"#,
-            "The model's provider refused: denied (HTTP 403, PERMISSION_DENIED). Check the API key and what it may do.",
+            "The provider rejected the request: denied (HTTP 403, PERMISSION_DENIED). Check the API key and its permissions.",
         ),
         (
             "unknown tool: browser",
-            "unknown tool: browser. Which tools an agent may use is set in the config, under tools; in a sandbox there \
-             are fewer.",
+            "unknown tool: browser. The tools of an agent are set in the config, under tools; in a sandbox, fewer \
+             are available.",
         ),
         ("demo: no answer came; try again", "demo: no answer came; try again"),
         ("gone\n\ngone\n\nfor good", "gone\n\nfor good"),
-        (" ", "The model failed and did not say why. Try again, or choose another one with /model."),
+        (" ", "The model failed without an error message. Try again, or choose another one with /model."),
     ] {
         assert_eq!(explain(error), expected, "{error}");
     }
@@ -102,8 +102,8 @@ fn an_explanation_is_not_explained_again() {
 
 #[test]
 fn a_long_error_is_cut() {
-    let error = "é".repeat(MOST + 1);
-    assert_eq!(explain(&error), format!("{}…", "é".repeat(MOST)));
+    let error = "é".repeat(MAX_CHARS + 1);
+    assert_eq!(explain(&error), format!("{}…", "é".repeat(MAX_CHARS)));
     assert_eq!(explain(&error[2..]), &error[2..]);
 }
 

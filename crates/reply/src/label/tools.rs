@@ -1,24 +1,29 @@
 //! Table of tools with an emoji, a display name, and the identifying arguments.
 
 /// Display data of a tool.
-pub(super) struct Tool {
+pub(super) struct ToolLabel {
     pub(super) name: &'static str,
-    pub(super) sign: &'static str,
+    pub(super) emoji: &'static str,
     pub(super) label: &'static str,
     /// Arguments that identify a call: the first one present is used.
-    pub(super) tells: &'static [&'static str],
+    pub(super) key_arguments: &'static [&'static str],
 }
 
 /// A tool that is not in the table: of a plugin or another server.
-pub(super) const UNKNOWN: Tool = Tool {
+pub(super) const UNKNOWN: ToolLabel = ToolLabel {
     name: "",
-    sign: "🧩",
+    emoji: "🧩",
     label: "",
-    tells: &["path", "file_path", "filePath", "command", "query", "url", "pattern", "name", "id"],
+    key_arguments: &["path", "file_path", "filePath", "command", "query", "url", "pattern", "name", "id"],
 };
 
-const fn tool(name: &'static str, sign: &'static str, label: &'static str, tells: &'static [&'static str]) -> Tool {
-    Tool { name, sign, label, tells }
+const fn tool(
+    name: &'static str,
+    sign: &'static str,
+    label: &'static str,
+    tells: &'static [&'static str],
+) -> ToolLabel {
+    ToolLabel { name, emoji: sign, label, key_arguments: tells }
 }
 
 const PATH: &[&str] = &["path", "file_path", "filePath"];
@@ -26,7 +31,7 @@ const SESSION: &[&str] = &["label", "sessionKey", "sessionId"];
 const CONVERSATION: &[&str] = &["conversationRef"];
 
 /// In alphabetical order.
-pub(super) const TOOLS: &[Tool] = &[
+pub(super) const TOOLS: &[ToolLabel] = &[
     tool("agents_list", "👥", "Agents", &[]),
     tool("agents_wait", "⏳", "Wait for agents", &["ids"]),
     tool("apply_patch", "🩹", "Patch", &[]),

@@ -10,19 +10,19 @@ fn origin() -> Route {
     Route::new(Some("telegram"), Some("42"), None, None)
 }
 
-fn after(arguments: &Value) -> Sent {
-    let mut sent = Sent::default();
+fn after(arguments: &Value) -> SentTexts {
+    let mut sent = SentTexts::default();
     let call = CallId::parse("c").unwrap();
     sent.begin(&call, "message", arguments, &origin());
     sent.end(&call, false);
     sent
 }
 
-fn after_text(text: &str) -> Sent {
+fn after_text(text: &str) -> SentTexts {
     after(&json!({"action": "send", "target": "42", "message": text}))
 }
 
-fn is_said(sent: &Sent, text: &str) -> bool {
+fn is_said(sent: &SentTexts, text: &str) -> bool {
     let payload = Payload::answer(text);
     match sent.withhold(payload.clone(), sent.input()) {
         (Some(left), None) => {
@@ -100,7 +100,7 @@ fn every_way_to_send_here_counts() {
 
 #[test]
 fn media_that_no_tool_sent_goes_out() {
-    let left = |sent: &Sent, payload: Payload| sent.withhold(payload, 0).0;
+    let left = |sent: &SentTexts, payload: Payload| sent.withhold(payload, 0).0;
     let sent = after(&json!({"action": "send", "target": "42", "message": "Look at this", "media": "a.png"}));
     let look = |media: &[&str]| Payload {
         media: media.iter().map(|&media| media.to_owned()).collect(),
@@ -126,7 +126,7 @@ fn a_message_to_another_conversation_withholds_nothing() {
     }
     let arguments = json!({"action": "send", "target": "42", "threadId": "9", "message": "Hello there!"});
     for (thread, is_here) in [(Some("8"), false), (Some("9"), true), (None, true)] {
-        let mut sent = Sent::default();
+        let mut sent = SentTexts::default();
         let call = CallId::parse("c").unwrap();
         sent.begin(&call, "message", &arguments, &Route { thread: thread.map(str::to_owned), ..origin() });
         sent.end(&call, false);
@@ -138,7 +138,7 @@ fn a_message_to_another_conversation_withholds_nothing() {
 fn a_call_that_failed_or_went_to_a_session_withholds_nothing() {
     let call = CallId::parse("c").unwrap();
     let arguments = json!({"action": "send", "target": "42", "message": "Hello out there!"});
-    let mut sent = Sent::default();
+    let mut sent = SentTexts::default();
     sent.begin(&call, "message", &arguments, &origin());
     sent.end(&call, true);
     sent.end(&call, false);
@@ -159,14 +159,14 @@ fn the_answer_to_a_later_message_may_be_the_same() {
 
 #[test]
 fn only_so_much_is_remembered() {
-    let mut sent = Sent::default();
-    for number in 0..=MOST {
+    let mut sent = SentTexts::default();
+    for number in 0..=MAX_STORED {
         let call = CallId::parse("c").unwrap();
         let message = format!("This is message {number:05}.");
         sent.begin(&call, "message", &json!({"action": "send", "target": "42", "message": message}), &origin());
         sent.end(&call, false);
     }
-    assert_eq!(sent.texts.len(), MOST);
+    assert_eq!(sent.texts.len(), MAX_STORED);
     assert!(is_said(&sent, "This is message 00000.") && !is_said(&sent, "This is message 00001."));
 }
 

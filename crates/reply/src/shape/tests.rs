@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    parse_stream::{ParseRules, parse_message},
     payload::ReplyTo,
-    spoken::{Rules, read},
 };
 
 const NOTHING: &str = "The model ended without an answer. Ask again, or choose another one with /model.";
@@ -18,10 +18,10 @@ struct Run {
     tools: Vec<String>,
     reasoning: Option<String>,
     failure: Option<ToolFailure>,
-    ending: Ending,
+    ending: ModelEnding,
     delivered: Vec<Payload>,
     is_answered: bool,
-    duty: Duty,
+    duty: Expectation,
 }
 
 impl Run {
@@ -29,9 +29,9 @@ impl Run {
         Self { said: texts.iter().map(|text| Payload::answer(*text)).collect(), ..Self::default() }
     }
 
-    fn shape(self) -> Shaped {
-        shape(Turn {
-            said: self.said,
+    fn shape(self) -> ShapedReplies {
+        shape(RunReplies {
+            messages: self.said,
             error: self.error,
             tools: self.tools,
             reasoning: self.reasoning,
@@ -39,7 +39,7 @@ impl Run {
             ending: self.ending,
             delivered: &self.delivered,
             is_answered: self.is_answered,
-            duty: self.duty,
+            expectation: self.duty,
         })
     }
 }
@@ -52,12 +52,12 @@ fn of(kind: Kind, text: &str) -> Payload {
     Payload { kind, ..Payload::answer(text) }
 }
 
-fn answered(payloads: &[Payload]) -> Shaped {
-    Shaped { payloads: payloads.to_vec(), verdict: Verdict::Answered }
+fn answered(payloads: &[Payload]) -> ShapedReplies {
+    ShapedReplies { payloads: payloads.to_vec(), verdict: ReplyStatus::Answered }
 }
 
-fn nothing(verdict: Verdict) -> Shaped {
-    Shaped { payloads: Vec::new(), verdict }
+fn nothing(verdict: ReplyStatus) -> ShapedReplies {
+    ShapedReplies { payloads: Vec::new(), verdict }
 }
 
 #[test]
@@ -82,15 +82,15 @@ fn the_order_is_error_tools_reasoning_texts() {
 #[test]
 fn a_message_of_the_model_becomes_what_it_asked_for() {
     for (message, ending, expected) in [
-        ("NO_REPLY", Ending::Silence, None),
-        ("no_reply", Ending::Silence, None),
-        ("NO_REPLYING now", Ending::Words, Some(Payload::answer("NO_REPLYING now"))),
-        ("Done. NO_REPLY", Ending::Words, Some(Payload::answer("Done."))),
-        ("Here is the plan. NO_REPLY", Ending::Words, Some(Payload::answer("Here is the plan."))),
-        ("HEARTBEAT_OK all good", Ending::Words, Some(Payload::answer("all good"))),
+        ("NO_REPLY", ModelEnding::Silence, None),
+        ("no_reply", ModelEnding::Silence, None),
+        ("NO_REPLYING now", ModelEnding::Words, Some(Payload::answer("NO_REPLYING now"))),
+        ("Done. NO_REPLY", ModelEnding::Words, Some(Payload::answer("Done."))),
+        ("Here is the plan. NO_REPLY", ModelEnding::Words, Some(Payload::answer("Here is the plan."))),
+        ("HEARTBEAT_OK all good", ModelEnding::Words, Some(Payload::answer("all good"))),
         (
             "[[reply_to:m7]] Look [[audio_as_voice]]\nMEDIA:\"./a b.mp3\"",
-            Ending::Words,
+            ModelEnding::Words,
             Some(Payload {
                 media: vec!["./a b.mp3".to_owned()],
                 reply_to: Some(ReplyTo::Id("m7".to_owned())),
@@ -99,38 +99,43 @@ fn a_message_of_the_model_becomes_what_it_asked_for() {
             }),
         ),
     ] {
-        let said = read(message, Rules::default());
-        let ended = if said.found.is_silent { Ending::Silence } else { Ending::Words };
-        let run = Run { said: vec![said.into()], ending: ended, duty: Duty::Free, ..Run::default() };
-        let verdict = if expected.is_some() { Verdict::Answered } else { Verdict::Silent };
-        let expected = Shaped { payloads: expected.into_iter().collect(), verdict };
+        let said = parse_message(message, ParseRules::default());
+        let ended = if said.found.is_silent { ModelEnding::Silence } else { ModelEnding::Words };
+        let run = Run { said: vec![said.into()], ending: ended, duty: Expectation::Free, ..Run::default() };
+        let verdict = if expected.is_some() { ReplyStatus::Answered } else { ReplyStatus::Silent };
+        let expected = ShapedReplies { payloads: expected.into_iter().collect(), verdict };
         assert_eq!((ended, run.shape()), (ending, expected), "{message}");
     }
 }
 
 #[test]
 fn an_allowed_silence_is_silent() {
-    let silent = Run { ending: Ending::Silence, duty: Duty::Free, failure: failed("no such file"), ..Run::default() };
-    assert_eq!(silent.shape(), nothing(Verdict::Silent));
-    assert_eq!(Run { duty: Duty::Free, ..Run::default() }.shape(), nothing(Verdict::Silent));
+    let silent = Run {
+        ending: ModelEnding::Silence,
+        duty: Expectation::Free,
+        failure: failed("no such file"),
+        ..Run::default()
+    };
+    assert_eq!(silent.shape(), nothing(ReplyStatus::Silent));
+    assert_eq!(Run { duty: Expectation::Free, ..Run::default() }.shape(), nothing(ReplyStatus::Silent));
 }
 
 #[test]
 fn silence_where_an_answer_is_required_asks_once_more() {
-    for ending in [Ending::Silence, Ending::Words] {
+    for ending in [ModelEnding::Silence, ModelEnding::Words] {
         let run = Run { ending, ..Run::default() };
-        assert_eq!(run.clone().shape(), nothing(Verdict::Missing), "{ending:?}");
-        let again = Run { duty: Duty::LastAnswer, ..run };
+        assert_eq!(run.clone().shape(), nothing(ReplyStatus::Missing), "{ending:?}");
+        let again = Run { duty: Expectation::LastAnswer, ..run };
         assert_eq!(again.shape(), answered(&[of(Kind::Error, NOTHING)]), "{ending:?}");
     }
-    let silent = Run { ending: Ending::Silence, failure: failed("no such file"), ..Run::default() };
-    assert_eq!(silent.shape(), nothing(Verdict::Missing));
+    let silent = Run { ending: ModelEnding::Silence, failure: failed("no such file"), ..Run::default() };
+    assert_eq!(silent.shape(), nothing(ReplyStatus::Missing));
 }
 
 #[test]
 fn silence_with_a_picture_sends_the_picture() {
     let picture = Payload { media: vec!["./a.png".to_owned()], ..Payload::default() };
-    let run = Run { said: vec![picture.clone()], ending: Ending::Silence, ..Run::default() };
+    let run = Run { said: vec![picture.clone()], ending: ModelEnding::Silence, ..Run::default() };
     assert_eq!(run.shape(), answered(&[picture]));
 }
 
@@ -138,24 +143,24 @@ fn silence_with_a_picture_sends_the_picture() {
 fn reasoning_alone_is_no_answer() {
     let run = Run { reasoning: Some("Hm".to_owned()), ..Run::default() };
     let thoughts = of(Kind::Reasoning, "Reasoning:\n_Hm_");
-    assert_eq!(run.clone().shape(), Shaped { payloads: vec![thoughts], verdict: Verdict::Missing });
+    assert_eq!(run.clone().shape(), ShapedReplies { payloads: vec![thoughts], verdict: ReplyStatus::Missing });
     // If no answer is expected, nothing is sent.
-    for ending in [Ending::Words, Ending::Silence] {
-        assert_eq!(Run { ending, duty: Duty::Free, ..run.clone() }.shape(), nothing(Verdict::Silent));
+    for ending in [ModelEnding::Words, ModelEnding::Silence] {
+        assert_eq!(Run { ending, duty: Expectation::Free, ..run.clone() }.shape(), nothing(ReplyStatus::Silent));
     }
 }
 
 #[test]
 fn calls_for_the_caller_need_no_words() {
-    assert_eq!(Run { ending: Ending::Calls, ..Run::default() }.shape(), nothing(Verdict::Silent));
+    assert_eq!(Run { ending: ModelEnding::Calls, ..Run::default() }.shape(), nothing(ReplyStatus::Silent));
 }
 
 #[test]
 fn an_answer_after_a_message_to_the_same_chat_is_said() {
     let run = Run { is_answered: true, ..Run::saying(&["The result is 42."]) };
     assert_eq!(run.shape(), answered(&[Payload::answer("The result is 42.")]));
-    for duty in [Duty::Answer, Duty::LastAnswer, Duty::Free] {
-        assert_eq!(Run { is_answered: true, duty, ..Run::default() }.shape(), nothing(Verdict::Answered));
+    for duty in [Expectation::Answer, Expectation::LastAnswer, Expectation::Free] {
+        assert_eq!(Run { is_answered: true, duty, ..Run::default() }.shape(), nothing(ReplyStatus::Answered));
     }
 }
 
@@ -170,20 +175,20 @@ fn a_failed_tool_is_named_when_nothing_else_is_said() {
     let run = Run { failure: failed("no such file\n"), ..Run::default() };
     let warning = of(Kind::Error, "⚠️ 🛠️ Exec: ls failed: no such file");
     assert_eq!(run.clone().shape(), answered(std::slice::from_ref(&warning)));
-    assert_eq!(Run { duty: Duty::Free, ..run.clone() }.shape(), answered(&[warning]));
+    assert_eq!(Run { duty: Expectation::Free, ..run.clone() }.shape(), answered(&[warning]));
     let told = Run { said: vec![Payload::answer("It is not there.")], ..run.clone() };
     assert_eq!(told.shape(), answered(&[Payload::answer("It is not there.")]));
-    assert_eq!(Run { delivered: vec![Payload::answer("Hm")], ..run.clone() }.shape(), nothing(Verdict::Answered));
-    assert_eq!(Run { is_answered: true, ..run }.shape(), nothing(Verdict::Answered));
+    assert_eq!(Run { delivered: vec![Payload::answer("Hm")], ..run.clone() }.shape(), nothing(ReplyStatus::Answered));
+    assert_eq!(Run { is_answered: true, ..run }.shape(), nothing(ReplyStatus::Answered));
 }
 
 #[test]
 fn a_wrong_call_is_not_worth_a_warning_but_the_turn_gets_a_reply() {
     let run = Run { failure: failed("Missing parameter: path"), ..Run::default() };
-    assert_eq!(run.clone().shape(), nothing(Verdict::Missing));
-    assert_eq!(Run { duty: Duty::Free, ..run.clone() }.shape(), nothing(Verdict::Silent));
+    assert_eq!(run.clone().shape(), nothing(ReplyStatus::Missing));
+    assert_eq!(Run { duty: Expectation::Free, ..run.clone() }.shape(), nothing(ReplyStatus::Silent));
     let warning = of(Kind::Error, "⚠️ 🛠️ Exec: ls failed: Missing parameter: path");
-    assert_eq!(Run { duty: Duty::LastAnswer, ..run }.shape(), answered(&[warning]));
+    assert_eq!(Run { duty: Expectation::LastAnswer, ..run }.shape(), answered(&[warning]));
 }
 
 const RAW: &str = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
@@ -214,7 +219,7 @@ fn what_blocks_brought_is_not_sent_again() {
         let delivered = texts.iter().map(|text| Payload::answer(*text)).collect();
         Run { delivered, ..run.clone() }.shape()
     };
-    assert_eq!(after(&["One.", "Two.", "Three."]), nothing(Verdict::Answered));
+    assert_eq!(after(&["One.", "Two.", "Three."]), nothing(ReplyStatus::Answered));
     // A send hung: the later text remains to be sent.
     assert_eq!(after(&["One."]), answered(&[Payload::answer("Two."), Payload::answer("Three.")]));
     // Another model started differently.
@@ -251,7 +256,7 @@ fn any_run() -> impl Strategy<Value = Run> {
     let words = prop::sample::select(vec!["", " ", "One.", "Two. Three.", "Dinner is at eight.", RAW]);
     let texts = prop::collection::vec(words.clone(), 0..4);
     let maybe = prop::option::of(words);
-    let ending = prop::sample::select(vec![Ending::Words, Ending::Silence, Ending::Calls]);
+    let ending = prop::sample::select(vec![ModelEnding::Words, ModelEnding::Silence, ModelEnding::Calls]);
     let failure = prop::option::of(prop::sample::select(vec!["missing path", "broken", ""]));
     (texts.clone(), texts, maybe, any::<bool>(), ending, failure).prop_map(
         |(said, delivered, error, is_answered, ending, failure)| Run {
@@ -270,11 +275,11 @@ proptest! {
     fn a_user_is_never_left_with_nothing(run in any_run()) {
         let has = |payloads: &[Payload]| payloads.iter().any(is_answer);
         let (before, was_told) = (has(&run.delivered), run.is_answered);
-        let (first, hands_over) = (run.clone().shape(), run.ending == Ending::Calls);
-        prop_assert_eq!(first.verdict == Verdict::Answered, has(&first.payloads) || before || was_told);
+        let (first, hands_over) = (run.clone().shape(), run.ending == ModelEnding::Calls);
+        prop_assert_eq!(first.verdict == ReplyStatus::Answered, has(&first.payloads) || before || was_told);
         prop_assert!(first.payloads.iter().all(|payload| !payload.is_empty()));
-        let last = Run { duty: Duty::LastAnswer, ..run }.shape();
+        let last = Run { duty: Expectation::LastAnswer, ..run }.shape();
         prop_assert_eq!(has(&last.payloads) || before || was_told || hands_over, true);
-        prop_assert_ne!(last.verdict, Verdict::Missing);
+        prop_assert_ne!(last.verdict, ReplyStatus::Missing);
     }
 }

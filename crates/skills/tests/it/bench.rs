@@ -2,22 +2,29 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use homard_skills::{Book, Entry, Found, Host, Limits, Roots, Rules, Verdict, discover};
+use homard_skills::{
+    DiscoveredSkills, DiscoveryLimits, Eligibility, HostEnvironment, SkillEntry, SkillRoots, SkillRules, SkillSet,
+    discover,
+};
 use tempfile::TempDir;
 
 /// A home with a workspace, a folder of bundled skills and a `PATH`.
 pub(crate) struct Bench {
     pub(crate) home: TempDir,
-    pub(crate) host: Host,
-    pub(crate) rules: Rules,
+    pub(crate) host: HostEnvironment,
+    pub(crate) rules: SkillRules,
 }
 
 impl Bench {
     pub(crate) fn new() -> Self {
         let home = TempDir::new().unwrap();
-        let host = Host { os: "linux".to_owned(), path: vec![home.path().join("bin")], ..Host::default() };
+        let host = HostEnvironment {
+            os: "linux".to_owned(),
+            path: vec![home.path().join("bin")],
+            ..HostEnvironment::default()
+        };
         fs::create_dir(home.path().join("bin")).unwrap();
-        Self { home, host, rules: Rules::default() }
+        Self { home, host, rules: SkillRules::default() }
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {
@@ -44,19 +51,19 @@ impl Bench {
         self.write(&format!("bundled/{name}/SKILL.md"), &text(name, more));
     }
 
-    pub(crate) fn found(&self) -> Found {
-        let roots = Roots {
+    pub(crate) fn found(&self) -> DiscoveredSkills {
+        let roots = SkillRoots {
             bundled: Some(self.path("bundled")),
-            ..Roots::usual(&self.path("state"), Some(self.home.path()), &self.path("w"))
+            ..SkillRoots::standard(&self.path("state"), Some(self.home.path()), &self.path("w"))
         };
-        discover(&roots, &Limits::default())
+        discover(&roots, &DiscoveryLimits::default())
     }
 
-    pub(crate) fn book(&self) -> Book {
-        Book::new(self.found(), self.host.clone(), self.rules.clone())
+    pub(crate) fn book(&self) -> SkillSet {
+        SkillSet::new(self.found(), self.host.clone(), self.rules.clone())
     }
 
-    pub(crate) fn verdict(&self, name: &str) -> Verdict {
+    pub(crate) fn verdict(&self, name: &str) -> Eligibility {
         self.book().skills.into_iter().find(|judged| judged.skill.name == name).unwrap().verdict
     }
 }
@@ -69,9 +76,9 @@ pub(crate) fn strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-pub(crate) fn entry(env: &[(&str, &str)]) -> Entry {
-    Entry {
+pub(crate) fn entry(env: &[(&str, &str)]) -> SkillEntry {
+    SkillEntry {
         env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-        ..Entry::default()
+        ..SkillEntry::default()
     }
 }

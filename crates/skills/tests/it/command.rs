@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use homard_skills::{Dispatch, Invocation, SlashCommand, commands, invoke, rewrite};
+use homard_skills::{Invocation, SlashCommand, ToolDispatch, commands, invoke, rewrite};
 
 use crate::bench::Bench;
 
@@ -42,7 +42,7 @@ fn a_description_of_a_command_is_cut_and_its_tool_kept() {
     let front = format!("---\ndescription: {}\ncommand-dispatch: tool\ncommand-tool: adder\n---\n", "x".repeat(101));
     bench.write("w/skills/a/SKILL.md", &front);
     let description = "x".repeat(99) + "…";
-    let dispatch = Some(Dispatch { tool: "adder".to_owned() });
+    let dispatch = Some(ToolDispatch { tool: "adder".to_owned() });
     assert_eq!(commands(&bench.book(), &[]), [SlashCommand { description, dispatch, ..command(&bench, "a", "a") }]);
 }
 

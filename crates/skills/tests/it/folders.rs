@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use homard_skills::{Found, Level, Limits, Problem, Roots, discover};
+use homard_skills::{DiscoveredSkills, DiscoveryLimits, ProblemLevel, SkillProblem, SkillRoots, discover};
 
 use crate::bench::Bench;
 
@@ -16,9 +16,9 @@ fn a_file_that_is_too_large_for_the_defaults_is_told() {
     let bench = Bench::new();
     bench.skill("large", &format!("---\n{}", "x".repeat(256 * 1024)));
     let path = bench.path("w/skills/large/SKILL.md");
-    let what = "is larger than the 262144 bytes that a skill file may have".to_owned();
-    let problems = vec![Problem { path, what, level: Level::Warning }];
-    assert_eq!(bench.found(), Found { skills: Vec::new(), problems });
+    let what = "is larger than 262144 bytes, the limit for skill files".to_owned();
+    let problems = vec![SkillProblem { path, message: what, level: ProblemLevel::Warning }];
+    assert_eq!(bench.found(), DiscoveredSkills { skills: Vec::new(), problems });
 }
 
 #[test]
@@ -34,10 +34,14 @@ fn what_may_not_be_read_is_told_and_the_rest_is_read() {
         return again_as_a_plain_user("folders::what_may_not_be_read_is_told_and_the_rest_is_read");
     }
     bench.skill("good", "");
-    let Found { skills, problems } = bench.found();
+    let DiscoveredSkills { skills, problems } = bench.found();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(skills.into_iter().map(|skill| skill.name).collect::<Vec<_>>(), ["good"]);
-    let told = |path| Problem { path, what: "cannot be read: permission denied".to_owned(), level: Level::Warning };
+    let told = |path| SkillProblem {
+        path,
+        message: "cannot be read: permission denied".to_owned(),
+        level: ProblemLevel::Warning,
+    };
     assert_eq!(problems, [told(file), told(folder)]);
 }
 
@@ -60,8 +64,8 @@ fn a_socket_is_not_waited_for() {
     fs::create_dir_all(bench.path("w/skills/s")).unwrap();
     let path = bench.path("w/skills/s/SKILL.md");
     let listener = UnixListener::bind(&path).unwrap();
-    let problems = vec![Problem { path, what: "is not a file".to_owned(), level: Level::Warning }];
-    assert_eq!(bench.found(), Found { skills: Vec::new(), problems });
+    let problems = vec![SkillProblem { path, message: "is not a file".to_owned(), level: ProblemLevel::Warning }];
+    assert_eq!(bench.found(), DiscoveredSkills { skills: Vec::new(), problems });
     drop(listener);
 }
 
@@ -71,17 +75,17 @@ fn many_folders_are_not_all_searched() {
     for number in 0..10 {
         fs::create_dir_all(bench.path(&format!("w/skills/{number}"))).unwrap();
     }
-    let roots = Roots { workspace: bench.path("w/skills"), ..Roots::default() };
-    let found = |folders| discover(&roots, &Limits { folders, ..Limits::default() });
-    assert_eq!(found(11), Found::default());
-    let what = "holds more than 10 folders; skills are not looked for in the rest".to_owned();
-    let problems = vec![Problem { path: roots.workspace.clone(), what, level: Level::Warning }];
-    assert_eq!(found(10), Found { skills: Vec::new(), problems });
+    let roots = SkillRoots { workspace: bench.path("w/skills"), ..SkillRoots::default() };
+    let found = |folders| discover(&roots, &DiscoveryLimits { folders, ..DiscoveryLimits::default() });
+    assert_eq!(found(11), DiscoveredSkills::default());
+    let what = "holds more than 10 folders; the rest is not searched for skills".to_owned();
+    let problems = vec![SkillProblem { path: roots.workspace.clone(), message: what, level: ProblemLevel::Warning }];
+    assert_eq!(found(10), DiscoveredSkills { skills: Vec::new(), problems });
 }
 
 #[test]
 fn the_usual_folders_are_in_order() {
-    let roots = Roots::usual(Path::new("/s"), Some(Path::new("/h")), Path::new("/w"));
+    let roots = SkillRoots::standard(Path::new("/s"), Some(Path::new("/h")), Path::new("/w"));
     let told: Vec<_> =
         roots.folders().iter().map(|(source, path)| format!("{} {}", source.name(), path.display())).collect();
     let expected = [

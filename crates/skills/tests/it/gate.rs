@@ -2,17 +2,20 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use homard_skills::{Entry, Missing, PromptLimits, Requires, Verdict, block};
+use homard_skills::{Eligibility, MissingRequirements, PromptLimits, SkillEntry, SkillRequirements, block};
 use serde_json::json;
 
 use crate::bench::{Bench, entry, strings};
 
-fn eligible() -> Verdict {
-    Verdict { is_eligible: true, ..Verdict::default() }
+fn eligible() -> Eligibility {
+    Eligibility { is_eligible: true, ..Eligibility::default() }
 }
 
-fn lacks(requires: Requires) -> Verdict {
-    Verdict { missing: Missing { requires, ..Missing::default() }, ..Verdict::default() }
+fn lacks(requires: SkillRequirements) -> Eligibility {
+    Eligibility {
+        missing: MissingRequirements { requires, ..MissingRequirements::default() },
+        ..Eligibility::default()
+    }
 }
 
 #[test]
@@ -22,7 +25,10 @@ fn a_program_is_an_executable_file_on_the_path() {
     bench.program("plain", 0o644);
     fs::create_dir(bench.path("bin/folder")).unwrap();
     bench.skill("s", "metadata: {openclaw: {requires: {bins: [there, plain, folder, absent, ../bin/there]}}}");
-    let missing = Requires { bins: strings(&["plain", "folder", "absent", "../bin/there"]), ..Requires::default() };
+    let missing = SkillRequirements {
+        bins: strings(&["plain", "folder", "absent", "../bin/there"]),
+        ..SkillRequirements::default()
+    };
     assert_eq!(bench.verdict("s"), lacks(missing));
 
     bench.host.path.insert(0, PathBuf::new());
@@ -34,7 +40,10 @@ fn a_program_is_an_executable_file_on_the_path() {
 fn one_of_any_bins_is_enough() {
     let bench = Bench::new();
     bench.skill("s", "metadata: {openclaw: {requires: {anyBins: [a, b]}}}");
-    assert_eq!(bench.verdict("s"), lacks(Requires { any_bins: strings(&["a", "b"]), ..Requires::default() }));
+    assert_eq!(
+        bench.verdict("s"),
+        lacks(SkillRequirements { any_bins: strings(&["a", "b"]), ..SkillRequirements::default() })
+    );
     bench.program("b", 0o755);
     assert_eq!(bench.verdict("s"), eligible());
 }
@@ -45,8 +54,11 @@ fn a_variable_may_come_from_the_machine_the_entry_or_the_key() {
     bench.skill("s", "metadata: {openclaw: {primaryEnv: KEY, requires: {env: [SET, GIVEN, EMPTY, KEY, NONE]}}}");
     bench.host.env = BTreeMap::from([("SET".to_owned(), "x".to_owned())]);
     let given = entry(&[("GIVEN", "x"), ("EMPTY", "")]);
-    bench.rules.entries.insert("s".to_owned(), Entry { api_key: Some("k".to_owned()), ..given });
-    assert_eq!(bench.verdict("s"), lacks(Requires { env: strings(&["EMPTY", "NONE"]), ..Requires::default() }));
+    bench.rules.entries.insert("s".to_owned(), SkillEntry { api_key: Some("k".to_owned()), ..given });
+    assert_eq!(
+        bench.verdict("s"),
+        lacks(SkillRequirements { env: strings(&["EMPTY", "NONE"]), ..SkillRequirements::default() })
+    );
 }
 
 #[test]
@@ -60,7 +72,10 @@ fn a_config_path_must_hold_something() {
         "browser": {"enabled": false},
     });
     let missing = ["a.no", "a.null", "a.zero", "a.blank", "a.gone", "gone.too", "browser.enabled"];
-    assert_eq!(bench.verdict("s"), lacks(Requires { config: strings(&missing), ..Requires::default() }));
+    assert_eq!(
+        bench.verdict("s"),
+        lacks(SkillRequirements { config: strings(&missing), ..SkillRequirements::default() })
+    );
 }
 
 #[test]
@@ -69,8 +84,8 @@ fn always_helps_against_everything_but_the_system() {
     bench.skill("here", "metadata: {openclaw: {always: true, os: [linux], requires: {bins: [x], env: [Y]}}}");
     bench.skill("there", "metadata: {openclaw: {always: true, os: [darwin, win32], requires: {bins: [x]}}}");
     assert_eq!(bench.verdict("here"), eligible());
-    let missing = Missing { os: strings(&["darwin", "win32"]), ..Missing::default() };
-    assert_eq!(bench.verdict("there"), Verdict { missing, ..Verdict::default() });
+    let missing = MissingRequirements { os: strings(&["darwin", "win32"]), ..MissingRequirements::default() };
+    assert_eq!(bench.verdict("there"), Eligibility { missing, ..Eligibility::default() });
 }
 
 #[test]
@@ -78,8 +93,8 @@ fn an_entry_switches_a_skill_off_by_its_key() {
     let mut bench = Bench::new();
     bench.skill("off", "metadata: {openclaw: {skillKey: other, always: true}}");
     bench.skill("other", "metadata: {openclaw: {skillKey: third}}");
-    bench.rules.entries.insert("other".to_owned(), Entry { enabled: Some(false), ..Entry::default() });
-    assert_eq!(bench.verdict("off"), Verdict { is_disabled: true, ..Verdict::default() });
+    bench.rules.entries.insert("other".to_owned(), SkillEntry { enabled: Some(false), ..SkillEntry::default() });
+    assert_eq!(bench.verdict("off"), Eligibility { is_disabled: true, ..Eligibility::default() });
     assert_eq!(bench.verdict("other"), eligible());
 }
 
@@ -93,7 +108,7 @@ fn the_allowlist_is_for_bundled_skills_only() {
     bench.rules.allow_bundled = strings(&["by-name", "key"]);
     assert_eq!(bench.verdict("by-name"), eligible());
     assert_eq!(bench.verdict("by-key"), eligible());
-    assert_eq!(bench.verdict("neither"), Verdict { is_blocked_by_allowlist: true, ..Verdict::default() });
+    assert_eq!(bench.verdict("neither"), Eligibility { is_blocked_by_allowlist: true, ..Eligibility::default() });
     assert_eq!(bench.verdict("own"), eligible());
 }
 
@@ -103,7 +118,7 @@ fn an_agent_may_be_limited_to_some_names_or_none() {
     bench.skill("a", "");
     bench.skill("b", "");
     bench.rules.only = Some(strings(&["b"]));
-    assert_eq!(bench.verdict("a"), Verdict { is_filtered_out: true, ..eligible() });
+    assert_eq!(bench.verdict("a"), Eligibility { is_filtered_out: true, ..eligible() });
     assert_eq!(bench.book().usable().map(|skill| skill.name.clone()).collect::<Vec<_>>(), ["b"]);
     bench.rules.only = Some(Vec::new());
     assert_eq!(bench.book().usable().count(), 0);

@@ -13,7 +13,7 @@ A relative path in that file starts from the folder in which the file lies.
 ";
 
 fn told(bench: &Bench, most: usize, chars: usize) -> String {
-    block(&bench.book(), &PromptLimits { most, chars }, Some(bench.home.path()))
+    block(&bench.book(), &PromptLimits { max_skills: most, chars }, Some(bench.home.path()))
 }
 
 #[test]

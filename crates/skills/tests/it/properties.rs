@@ -2,23 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use homard_skills::{Book, Found, Host, PromptLimits, Rules, SlashCommand, block, commands, invoke};
+use homard_skills::{
+    DiscoveredSkills, HostEnvironment, PromptLimits, SkillRules, SkillSet, SlashCommand, block, commands, invoke,
+};
 use proptest::prelude::*;
 
 use crate::bench::Bench;
 
 /// Builds a book of skills that are not on disk, from one that is, with name and description replaced.
-fn book_of(pairs: &[(String, String)]) -> Book {
+fn book_of(pairs: &[(String, String)]) -> SkillSet {
     let bench = Bench::new();
     bench.skill("seed", "");
-    let Found { skills, problems } = bench.found();
+    let DiscoveredSkills { skills, problems } = bench.found();
     let made = pairs.iter().map(|(name, description)| {
         let mut skill = skills[0].clone();
         skill.name.clone_from(name);
         skill.description.clone_from(description);
         skill
     });
-    Book::new(Found { skills: made.collect(), problems }, Host::default(), Rules::default())
+    SkillSet::new(
+        DiscoveredSkills { skills: made.collect(), problems },
+        HostEnvironment::default(),
+        SkillRules::default(),
+    )
 }
 
 proptest! {
@@ -47,7 +53,7 @@ proptest! {
         chars in 0_usize..5_000,
     ) {
         let book = book_of(&pairs);
-        let list = block(&book, &PromptLimits { most, chars }, None);
+        let list = block(&book, &PromptLimits { max_skills: most, chars }, None);
         prop_assert!(list.chars().count() <= chars || list.is_empty());
         prop_assert!(list.matches("  <skill>\n").count() <= most);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use homard_skills::{Entry, variables};
+use homard_skills::{SkillEntry, environment};
 use serde_json::json;
 
 use crate::bench::{Bench, entry};
@@ -16,7 +16,7 @@ fn variables_are_those_of_usable_skills_and_what_is_set_counts_first() {
     bench.skill("b", "metadata: {openclaw: {primaryEnv: TWICE, requires: {env: [B_TOKEN]}}}");
     bench.skill("c", "metadata: {openclaw: {primaryEnv: 'C=KEY'}}");
     bench.skill("lacking", "metadata: {openclaw: {primaryEnv: L_KEY, requires: {bins: [x]}}}");
-    let key = |key: &str, env: &[(&str, &str)]| Entry { api_key: Some(key.to_owned()), ..entry(env) };
+    let key = |key: &str, env: &[(&str, &str)]| SkillEntry { api_key: Some(key.to_owned()), ..entry(env) };
     bench.rules.entries = [
         ("a", key("a-key", &[("SET", "no"), ("EMPTY", ""), ("TWICE", "first"), ("NUL", "\0")])),
         ("b", key("b-key", &[("TWICE", "second"), ("B", "b")])),
@@ -26,7 +26,7 @@ fn variables_are_those_of_usable_skills_and_what_is_set_counts_first() {
     ]
     .map(|(name, entry)| (name.to_owned(), entry))
     .into();
-    let told: Vec<_> = variables(&bench.book()).into_iter().collect();
+    let told: Vec<_> = environment(&bench.book()).into_iter().collect();
     let expected = [("A_KEY", "a-key"), ("B", "b"), ("B_TOKEN", "asked"), ("SET", "ours"), ("TWICE", "first")];
     assert_eq!(told, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 }
@@ -36,8 +36,8 @@ fn no_secret_is_shown_for_debugging() {
     let mut bench = Bench::new();
     bench.skill("a", "");
     bench.host.config = json!({"channels": {"token": "secret-1"}});
-    let entry = Entry { api_key: Some("secret-2".to_owned()), ..entry(&[("NAME", "secret-3")]) };
-    assert_eq!(format!("{entry:?}"), r#"Entry { enabled: None, api_key: Some("…"), env: ["NAME"] }"#);
+    let entry = SkillEntry { api_key: Some("secret-2".to_owned()), ..entry(&[("NAME", "secret-3")]) };
+    assert_eq!(format!("{entry:?}"), r#"SkillEntry { enabled: None, api_key: Some("…"), env: ["NAME"] }"#);
     bench.rules.entries.insert("a".to_owned(), entry);
     let shown = format!("{:?}", bench.book());
     assert!(!shown.contains("secret"), "{shown}");

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::word;
 
 /// Maximum number of characters of a command's output that a model receives: its end.
-const MOST_OUTPUT: usize = 30_000;
+const MAX_OUTPUT_CHARS: usize = 30_000;
 
 /// Builds the message for a compaction summary.
 pub(super) fn compacted(summary: &str) -> Message {
@@ -17,8 +17,8 @@ pub(super) fn compacted(summary: &str) -> Message {
 /// Converts an entry that is not a message; `None` if it is not meant for models.
 pub(super) fn line(fields: &Map<String, Value>) -> Option<Message> {
     match word(fields, "type")? {
-        "branch_summary" => Some(left_branch(word(fields, "summary")?)),
-        "custom_message" => told_by_user(fields),
+        "branch_summary" => Some(branch_summary(word(fields, "summary")?)),
+        "custom_message" => user_message(fields),
         _ => None,
     }
 }
@@ -26,18 +26,18 @@ pub(super) fn line(fields: &Map<String, Value>) -> Option<Message> {
 /// Converts a message of another role, or one with malformed fields.
 pub(super) fn message(fields: &Map<String, Value>) -> Option<Message> {
     match word(fields, "role")? {
-        "custom" | "hookMessage" => told_by_user(fields),
-        "bashExecution" => ran(fields),
-        "branchSummary" => Some(left_branch(word(fields, "summary")?)),
+        "custom" | "hookMessage" => user_message(fields),
+        "bashExecution" => bash_execution(fields),
+        "branchSummary" => Some(branch_summary(word(fields, "summary")?)),
         "compactionSummary" => Some(compacted(word(fields, "summary")?)),
-        "user" => told_by_user(fields),
+        "user" => user_message(fields),
         "assistant" => salvaged_answer(fields),
         "toolResult" => salvaged_result(fields),
         _ => None,
     }
 }
 
-fn left_branch(summary: &str) -> Message {
+fn branch_summary(summary: &str) -> Message {
     summarized(
         "The conversation went another way for a while and then came back here. This is what matters of it:",
         summary,
@@ -48,19 +48,19 @@ fn summarized(lead: &str, summary: &str) -> Message {
     Message::User(User::text(format!("{lead}\n\n<summary>\n{summary}\n</summary>"), 0))
 }
 
-fn told_by_user(fields: &Map<String, Value>) -> Option<Message> {
+fn user_message(fields: &Map<String, Value>) -> Option<Message> {
     let content: Content = serde_json::from_value(fields.get("content")?.clone()).ok()?;
     Some(Message::User(User { content, timestamp: time(fields), extra: Map::new() }))
 }
 
 /// Converts a command that the user ran beside the conversation, unless it is marked as excluded from the context.
-fn ran(fields: &Map<String, Value>) -> Option<Message> {
+fn bash_execution(fields: &Map<String, Value>) -> Option<Message> {
     let is_set = |name: &str| fields.get(name).and_then(Value::as_bool).unwrap_or(false);
     if is_set("excludeFromContext") {
         return None;
     }
     let output = word(fields, "output").unwrap_or("").trim_end();
-    let shown = ending(output, MOST_OUTPUT);
+    let shown = last_chars(output, MAX_OUTPUT_CHARS);
     let mut text = format!("Ran `{}`\n", word(fields, "command")?);
     if shown.is_empty() {
         text.push_str("(no output)");
@@ -83,7 +83,7 @@ fn ran(fields: &Map<String, Value>) -> Option<Message> {
 }
 
 /// Returns the end of a text, at most this many characters.
-fn ending(text: &str, most: usize) -> &str {
+fn last_chars(text: &str, most: usize) -> &str {
     match text.char_indices().rev().nth(most.saturating_sub(1)) {
         Some((from, _)) => &text[from..],
         None => text,

@@ -90,7 +90,7 @@ fn after_a_compaction_come_its_summary_what_it_kept_and_what_follows() {
         entry("m", Some("s")),
     ];
     assert_eq!(seen(&tree), ["summary s", "k", "l", "m"]);
-    assert_eq!(words(&said(&tree)), ["a", "k", "l", "m"]);
+    assert_eq!(words(&all_messages(&tree)), ["a", "k", "l", "m"]);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn an_undone_compaction_counts_no_more_and_the_one_before_it_does() {
 #[test]
 fn lines_that_a_later_one_leaves_out_are_not_told_and_stay_in_the_transcript() {
     let mark = |id: &str, parent: &str, first: &str| Entry {
-        kind: Kind::left_out(&EntryId::parse(first).unwrap()),
+        kind: Kind::exclusion(&EntryId::parse(first).unwrap()),
         id: EntryId::parse(id).unwrap(),
         parent_id: Some(EntryId::parse(parent).unwrap()),
         timestamp: "t".to_owned(),
@@ -155,7 +155,7 @@ fn lines_that_a_later_one_leaves_out_are_not_told_and_stay_in_the_transcript() {
         entry("e", Some("o")),
     ];
     assert_eq!(seen(&tree), ["a", "d", "e"]);
-    assert_eq!(said(&tree).len(), 5);
+    assert_eq!(all_messages(&tree).len(), 5);
     tree.push(compaction("s", "e", "a"));
     assert_eq!(seen(&tree), ["summary s", "a", "d", "e"]);
 }

@@ -57,7 +57,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// An outbox, and its effects on the channels.
 #[derive(Default)]
-struct World {
+struct OutboxSimulation {
     outbox: Outbox,
     now: u64,
     /// Keys that arrived, in order.
@@ -66,7 +66,7 @@ struct World {
     refused: Vec<String>,
 }
 
-impl World {
+impl OutboxSimulation {
     fn queue(&mut self, to: u8, is_idempotent: bool) {
         let id = format!("d{:03}", self.outbox.0.len());
         let (target, key) = (target(to), id.clone());
@@ -117,14 +117,14 @@ impl World {
             Event::Queue { to, is_idempotent } => self.queue(to, is_idempotent),
             Event::Send(nth, fate) => self.send(nth, fate),
             Event::Stray(nth) => self.stray(nth),
-            Event::Crash => self.outbox.lose_track(),
+            Event::Crash => self.outbox.mark_unknown(),
             Event::Wait(time) => self.now += time,
         }
     }
 
     /// Restarts the process; from then on no call fails.
     fn settle(&mut self) {
-        self.outbox.lose_track();
+        self.outbox.mark_unknown();
         for _ in 0..self.outbox.0.len() {
             self.now += RETRY;
             while !due(&self.outbox.undelivered(), self.now).is_empty() {
@@ -160,15 +160,15 @@ impl World {
     }
 }
 
-fn target(to: u8) -> Target {
-    Target { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_string() }
+fn target(to: u8) -> DeliveryTarget {
+    DeliveryTarget { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_string() }
 }
 
 proptest! {
     // I8
     #[test]
     fn nothing_is_sent_twice_nor_lost_nor_out_of_order(events in vec(event(), 0..60)) {
-        let mut world = World::default();
+        let mut world = OutboxSimulation::default();
         events.iter().for_each(|event| world.live(event));
         world.settle();
         world.check();
@@ -176,7 +176,7 @@ proptest! {
 }
 
 fn row(state: DeliveryState, is_idempotent: bool) -> DeliveryRow {
-    let mut world = World::default();
+    let mut world = OutboxSimulation::default();
     world.queue(0, is_idempotent);
     DeliveryRow { state, ..world.outbox.0.remove(0) }
 }
@@ -203,7 +203,7 @@ fn what_is_over_stays_so_and_what_is_unknown_waits_for_a_word() {
 
 #[test]
 fn what_waited_too_long_neither_goes_out_nor_holds_up_the_others() {
-    let mut world = World::default();
+    let mut world = OutboxSimulation::default();
     world.queue(0, true);
     world.now = TTL_MS;
     world.queue(0, true);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homard_proto::message::{Assistant, Block, Content, Message, TextBlock, ThinkingBlock, ToolCall};
 use serde_json::{Map, Value};
 
-use super::policy::{Blanks, Policy, Seals};
+use super::policy::{BlankPolicy, ProviderPolicy, SignaturePolicy};
 
 /// Maximum size of an image in bytes that providers accept.
 const MAX_IMAGE: usize = 5 << 20;
@@ -14,40 +14,40 @@ const MAX_IMAGE: usize = 5 << 20;
 const NO_OUTPUT: &str = "(no output)";
 
 /// The two spellings of the signature on a call or a text.
-const SEALS: [&str; 2] = ["thoughtSignature", "thought_signature"];
+const SIGNATURE_FIELDS: [&str; 2] = ["thoughtSignature", "thought_signature"];
 
 /// Decision about a block.
-enum Fate {
+enum BlockDecision {
     Kept,
     Dropped,
     Replaced(Block),
 }
 
 /// Removes from the messages what the provider does not accept; a message without remaining content is dropped.
-pub(super) fn clean(history: &mut Vec<Arc<Message>>, policy: &Policy) {
+pub(super) fn clean(history: &mut Vec<Arc<Message>>, policy: &ProviderPolicy) {
     history.retain_mut(|message| {
         let (cleaned, is_empty) = match &**message {
             Message::User(user) => {
                 let cleaned = match &user.content {
-                    Content::Blocks(blocks) => rewritten(blocks, |block| shown(block, policy.blanks)),
+                    Content::Blocks(blocks) => rewritten(blocks, |block| input_block(block, policy.blanks)),
                     Content::Text(_) => None,
                 };
                 let is_empty = match (&user.content, &cleaned) {
-                    (Content::Text(text), _) => policy.blanks == Blanks::Dropped && text.trim().is_empty(),
-                    (Content::Blocks(blocks), None) => says_nothing(blocks),
-                    (Content::Blocks(_), Some(blocks)) => says_nothing(blocks),
+                    (Content::Text(text), _) => policy.blanks == BlankPolicy::Dropped && text.trim().is_empty(),
+                    (Content::Blocks(blocks), None) => is_unusable(blocks),
+                    (Content::Blocks(_), Some(blocks)) => is_unusable(blocks),
                 };
                 (cleaned, is_empty)
             }
             Message::Assistant(said) => {
-                let cleaned = answer(said, policy);
-                let is_empty = says_nothing(cleaned.as_deref().unwrap_or(&said.content));
+                let cleaned = assistant_blocks(said, policy);
+                let is_empty = is_unusable(cleaned.as_deref().unwrap_or(&said.content));
                 (cleaned, is_empty)
             }
             Message::ToolResult(result) => {
-                let mut cleaned = rewritten(&result.content, |block| shown(block, policy.blanks));
-                let is_blank = says_nothing(cleaned.as_deref().unwrap_or(&result.content));
-                if policy.blanks == Blanks::Dropped && is_blank {
+                let mut cleaned = rewritten(&result.content, |block| input_block(block, policy.blanks));
+                let is_blank = is_unusable(cleaned.as_deref().unwrap_or(&result.content));
+                if policy.blanks == BlankPolicy::Dropped && is_blank {
                     cleaned = Some(vec![Block::text(NO_OUTPUT)]);
                 }
                 (cleaned, false)
@@ -71,82 +71,98 @@ fn set(message: &mut Message, blocks: Vec<Block>) {
 }
 
 /// True if the blocks contain nothing that any provider understands.
-fn says_nothing(blocks: &[Block]) -> bool {
+fn is_unusable(blocks: &[Block]) -> bool {
     blocks.iter().all(|block| matches!(block, Block::Other(_)))
 }
 
 /// Applies a decision to each block; `None` if all are kept.
-fn rewritten(blocks: &[Block], fate: impl Fn(&Block) -> Fate) -> Option<Vec<Block>> {
+fn rewritten(blocks: &[Block], fate: impl Fn(&Block) -> BlockDecision) -> Option<Vec<Block>> {
     // Fast path: it is almost always taken, and this runs for every message of every request.
-    if blocks.iter().all(|block| matches!(fate(block), Fate::Kept)) {
+    if blocks.iter().all(|block| matches!(fate(block), BlockDecision::Kept)) {
         return None;
     }
     let fated = blocks.iter().filter_map(|block| match fate(block) {
-        Fate::Kept => Some(block.clone()),
-        Fate::Dropped => None,
-        Fate::Replaced(other) => Some(other),
+        BlockDecision::Kept => Some(block.clone()),
+        BlockDecision::Dropped => None,
+        BlockDecision::Replaced(other) => Some(other),
     });
     Some(fated.collect())
 }
 
 /// Decides about a block of a user message or tool result.
-fn shown(block: &Block, blanks: Blanks) -> Fate {
+fn input_block(block: &Block, blanks: BlankPolicy) -> BlockDecision {
     match block {
-        Block::Text(text) if blanks == Blanks::Dropped && text.text.trim().is_empty() => Fate::Dropped,
-        Block::Image(image) if image.data.is_empty() => Fate::Dropped,
+        Block::Text(text) if blanks == BlankPolicy::Dropped && text.text.trim().is_empty() => BlockDecision::Dropped,
+        Block::Image(image) if image.data.is_empty() => BlockDecision::Dropped,
         Block::Image(image) if image.data.len() / 4 * 3 > MAX_IMAGE => {
             let size = image.data.len() / 4 * 3 / (1 << 20);
-            Fate::Replaced(Block::text(format!("(a picture of {size} MiB is left out: models take at most 5 MiB)")))
+            BlockDecision::Replaced(Block::text(format!(
+                "(an image of {size} MiB was left out: models accept at most 5 MiB)"
+            )))
         }
-        Block::Text(_) | Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => Fate::Kept,
+        Block::Text(_) | Block::Image(_) | Block::Thinking(_) | Block::ToolCall(_) | Block::Other(_) => {
+            BlockDecision::Kept
+        }
     }
 }
 
 /// Returns the new blocks of an assistant message; `None` if all are kept.
-fn answer(said: &Assistant, policy: &Policy) -> Option<Vec<Block>> {
+fn assistant_blocks(said: &Assistant, policy: &ProviderPolicy) -> Option<Vec<Block>> {
     let is_own = policy.wrote(said);
-    let heard = match policy.seals {
-        Seals::Followed => {
+    let heard = match policy.signatures {
+        SignaturePolicy::DropTrailing => {
             let last = said.content.iter().rposition(|block| !matches!(block, Block::Thinking(_)));
             last.map_or(0, |last| last + 1)
         }
-        Seals::Let | Seals::Wanted | Seals::NoMessageIds | Seals::Base64 | Seals::Base64Reasoning => said.content.len(),
+        SignaturePolicy::Unchanged
+        | SignaturePolicy::Required
+        | SignaturePolicy::NoMessageIds
+        | SignaturePolicy::Base64
+        | SignaturePolicy::Base64Reasoning => said.content.len(),
     };
     let spoken = rewritten(&said.content[..heard], |block| match block {
-        Block::Text(text) if policy.blanks == Blanks::Dropped && text.text.trim().is_empty() => Fate::Dropped,
-        Block::Text(text) => match unsealed(&text.extra, policy.seals, is_own) {
-            Some(extra) => Fate::Replaced(Block::Text(TextBlock { extra, ..text.clone() })),
-            None => Fate::Kept,
+        Block::Text(text) if policy.blanks == BlankPolicy::Dropped && text.text.trim().is_empty() => {
+            BlockDecision::Dropped
+        }
+        Block::Text(text) => match without_signatures(&text.extra, policy.signatures, is_own) {
+            Some(extra) => BlockDecision::Replaced(Block::Text(TextBlock { extra, ..text.clone() })),
+            None => BlockDecision::Kept,
         },
-        Block::Thinking(thought) => thinking(thought, policy.seals, is_own),
-        Block::ToolCall(call) => called(call, policy.seals, is_own),
-        Block::Image(_) | Block::Other(_) => Fate::Kept,
+        Block::Thinking(thought) => thinking(thought, policy.signatures, is_own),
+        Block::ToolCall(call) => call_block(call, policy.signatures, is_own),
+        Block::Image(_) | Block::Other(_) => BlockDecision::Kept,
     });
     spoken.or_else(|| (heard < said.content.len()).then(|| said.content[..heard].to_vec()))
 }
 
 /// Decides about a reasoning block: reasoning of another model becomes text, the model's own is returned as its
 /// provider requires.
-fn thinking(thought: &ThinkingBlock, seals: Seals, is_own: bool) -> Fate {
+fn thinking(thought: &ThinkingBlock, seals: SignaturePolicy, is_own: bool) -> BlockDecision {
     let as_text = || match thought.thinking.trim().is_empty() {
-        true => Fate::Dropped,
-        false => Fate::Replaced(Block::text(&thought.thinking)),
+        true => BlockDecision::Dropped,
+        false => BlockDecision::Replaced(Block::text(&thought.thinking)),
     };
     if !is_own {
         let is_redacted = thought.extra.get("redacted").and_then(Value::as_bool).unwrap_or(false);
-        return if is_redacted { Fate::Dropped } else { as_text() };
+        return if is_redacted { BlockDecision::Dropped } else { as_text() };
     }
     let seal = thought.thinking_signature.as_deref().filter(|seal| !seal.trim().is_empty());
     match (seals, seal) {
-        (Seals::Wanted, None) => as_text(),
-        (Seals::Base64Reasoning, seal) if !seal.is_some_and(is_base64) => Fate::Dropped,
-        (Seals::Let | Seals::Wanted | Seals::Followed | Seals::NoMessageIds, _)
-        | (Seals::Base64 | Seals::Base64Reasoning, _) => Fate::Kept,
+        (SignaturePolicy::Required, None) => as_text(),
+        (SignaturePolicy::Base64Reasoning, seal) if !seal.is_some_and(is_base64) => BlockDecision::Dropped,
+        (
+            SignaturePolicy::Unchanged
+            | SignaturePolicy::Required
+            | SignaturePolicy::DropTrailing
+            | SignaturePolicy::NoMessageIds,
+            _,
+        )
+        | (SignaturePolicy::Base64 | SignaturePolicy::Base64Reasoning, _) => BlockDecision::Kept,
     }
 }
 
 /// Decides about a call: its arguments must be an object, and it must not have a signature that the provider rejects.
-fn called(call: &ToolCall, seals: Seals, is_own: bool) -> Fate {
+fn call_block(call: &ToolCall, seals: SignaturePolicy, is_own: bool) -> BlockDecision {
     let arguments = match &call.arguments {
         Value::Object(_) => None,
         // Another spelling of the field, or a model wrote something that is not an object.
@@ -154,11 +170,11 @@ fn called(call: &ToolCall, seals: Seals, is_own: bool) -> Fate {
             call.extra.get("input").filter(|input| input.is_object()).cloned().unwrap_or(Value::Object(Map::new())),
         ),
     };
-    let extra = unsealed(&call.extra, seals, is_own);
+    let extra = without_signatures(&call.extra, seals, is_own);
     if arguments.is_none() && extra.is_none() {
-        return Fate::Kept;
+        return BlockDecision::Kept;
     }
-    Fate::Replaced(Block::ToolCall(ToolCall {
+    BlockDecision::Replaced(Block::ToolCall(ToolCall {
         id: call.id.clone(),
         name: call.name.clone(),
         arguments: arguments.unwrap_or_else(|| call.arguments.clone()),
@@ -167,14 +183,17 @@ fn called(call: &ToolCall, seals: Seals, is_own: bool) -> Fate {
 }
 
 /// Returns the fields without the signatures that must be removed; `None` if there are none.
-fn unsealed(fields: &Map<String, Value>, seals: Seals, is_own: bool) -> Option<Map<String, Value>> {
+fn without_signatures(fields: &Map<String, Value>, seals: SignaturePolicy, is_own: bool) -> Option<Map<String, Value>> {
     let must_go = |seal: &Value| match seals {
         _ if !is_own => true,
-        Seals::NoMessageIds => seal.as_str().is_some_and(|seal| seal.starts_with("msg_")),
-        Seals::Base64 => !seal.as_str().is_some_and(is_base64),
-        Seals::Let | Seals::Wanted | Seals::Followed | Seals::Base64Reasoning => false,
+        SignaturePolicy::NoMessageIds => seal.as_str().is_some_and(|seal| seal.starts_with("msg_")),
+        SignaturePolicy::Base64 => !seal.as_str().is_some_and(is_base64),
+        SignaturePolicy::Unchanged
+        | SignaturePolicy::Required
+        | SignaturePolicy::DropTrailing
+        | SignaturePolicy::Base64Reasoning => false,
     };
-    let gone: Vec<_> = SEALS.into_iter().filter(|name| fields.get(*name).is_some_and(must_go)).collect();
+    let gone: Vec<_> = SIGNATURE_FIELDS.into_iter().filter(|name| fields.get(*name).is_some_and(must_go)).collect();
     (!gone.is_empty()).then(|| {
         let mut fields = fields.clone();
         fields.retain(|name, _| !gone.contains(&name.as_str()));

@@ -10,28 +10,28 @@ use std::{
 
 use homard_proto::message::{Block, Message};
 
-use super::policy::Ids;
+use super::policy::IdForm;
 
 /// Id for a call without a usable one.
-const NAMELESS: &str = "call";
+const DEFAULT_ID: &str = "call";
 
 /// Renames the calls whose ids the provider would not accept, and their results with them.
 ///
 /// The first use of a valid id keeps it, whatever other ids would be shortened to.
-pub(super) fn settle(history: &mut [Arc<Message>], rule: Ids) {
-    let mut names = Names::new(rule);
-    if rule != Ids::Any {
+pub(super) fn make_valid(history: &mut [Arc<Message>], rule: IdForm) {
+    let mut names = IdAllocator::new(rule);
+    if rule != IdForm::Any {
         names.reserve(history);
     }
     let mut due = std::collections::VecDeque::new();
     for at in 0..history.len() {
         let changed = match &*history[at] {
             Message::Assistant(said) if said.tool_calls().next().is_some() => {
-                if rule == Ids::Any {
-                    names = Names::new(rule);
+                if rule == IdForm::Any {
+                    names = IdAllocator::new(rule);
                     names.reserve(&history[at..=at]);
                 }
-                let ids: Vec<_> = said.tool_calls().map(|call| names.give(&call.id)).collect();
+                let ids: Vec<_> = said.tool_calls().map(|call| names.assign(&call.id)).collect();
                 let differs = said.tool_calls().zip(&ids).any(|(call, id)| call.id != *id);
                 due = ids.iter().cloned().collect();
                 differs.then_some(ids)
@@ -66,8 +66,8 @@ fn rename(message: &mut Message, ids: Vec<String>) {
 }
 
 /// Ids in use.
-struct Names {
-    rule: Ids,
+struct IdAllocator {
+    rule: IdForm,
     /// Ids that are valid as they are and must not be assigned to other calls.
     reserved: HashSet<String>,
     taken: HashSet<String>,
@@ -75,8 +75,8 @@ struct Names {
     numbers: HashMap<String, usize>,
 }
 
-impl Names {
-    fn new(rule: Ids) -> Self {
+impl IdAllocator {
+    fn new(rule: IdForm) -> Self {
         Self { rule, reserved: HashSet::new(), taken: HashSet::new(), numbers: HashMap::new() }
     }
 
@@ -90,11 +90,11 @@ impl Names {
     }
 
     /// Returns a unique id for one call.
-    fn give(&mut self, id: &str) -> String {
+    fn assign(&mut self, id: &str) -> String {
         if self.rule.fits(id) && self.taken.insert(id.to_owned()) {
             return id.to_owned();
         }
-        let shape = self.rule.shape(id);
+        let shape = self.rule.nearest_valid(id);
         if !self.reserved.contains(&shape) && self.taken.insert(shape.clone()) {
             return shape;
         }
@@ -109,7 +109,7 @@ impl Names {
     }
 }
 
-impl Ids {
+impl IdForm {
     fn fits(self, id: &str) -> bool {
         let is_made_of =
             |most: usize, allowed: fn(char) -> bool| !id.is_empty() && id.len() <= most && id.chars().all(allowed);
@@ -122,13 +122,13 @@ impl Ids {
     }
 
     /// Returns the nearest valid id.
-    fn shape(self, id: &str) -> String {
+    fn nearest_valid(self, id: &str) -> String {
         let made_of = |most: usize, allowed: fn(char) -> bool| {
             let id: String = id.chars().filter(|&c| allowed(c)).take(most).collect();
-            if id.is_empty() { NAMELESS.to_owned() } else { id }
+            if id.is_empty() { DEFAULT_ID.to_owned() } else { id }
         };
         match self {
-            Self::Any if id.trim().is_empty() => NAMELESS.to_owned(),
+            Self::Any if id.trim().is_empty() => DEFAULT_ID.to_owned(),
             Self::Any => id.to_owned(),
             Self::Word => made_of(64, is_word),
             Self::Strict => made_of(40, |c| c.is_ascii_alphanumeric()),

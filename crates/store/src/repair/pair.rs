@@ -18,11 +18,11 @@ pub fn view(history: &[Arc<Message>]) -> Vec<Arc<Message>> {
     let mut view = Vec::with_capacity(history.len());
     for (at, message) in history.iter().enumerate() {
         match &**message {
-            Message::Assistant(said) if is_void(said) => {}
+            Message::Assistant(said) if is_failed(said) => {}
             Message::Assistant(said) => {
                 view.push(message.clone());
                 for (place, call) in said.tool_calls().enumerate() {
-                    let answer = answers.remove(&(at, place)).map(|answer| under(&call.id, answer));
+                    let answer = answers.remove(&(at, place)).map(|answer| with_call_id(&call.id, answer));
                     view.push(answer.unwrap_or_else(|| Arc::new(missing(&call.id, &call.name, said.timestamp))));
                 }
             }
@@ -34,7 +34,7 @@ pub fn view(history: &[Arc<Message>]) -> Vec<Arc<Message>> {
 }
 
 /// True if an assistant message failed or was aborted: it is shown to people, but not to models.
-fn is_void(said: &Assistant) -> bool {
+fn is_failed(said: &Assistant) -> bool {
     matches!(said.stop_reason, StopReason::Error | StopReason::Aborted)
 }
 
@@ -64,7 +64,7 @@ fn answers(history: &[Arc<Message>]) -> HashMap<(usize, usize), &Arc<Message>> {
 }
 
 /// Returns a result with exactly its call's id, because providers do not trim.
-fn under(call: &str, answer: &Arc<Message>) -> Arc<Message> {
+fn with_call_id(call: &str, answer: &Arc<Message>) -> Arc<Message> {
     match &**answer {
         Message::ToolResult(result) if result.tool_call_id != call => {
             Arc::new(Message::ToolResult(ToolResult { tool_call_id: call.to_owned(), ..result.clone() }))

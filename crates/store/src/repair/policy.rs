@@ -2,20 +2,21 @@
 
 use homard_proto::message::Assistant;
 
-/// Rules of a model's provider. Created by [`Policy::of`]; applied by [`for_model`](super::for_model).
+/// Requirements of a model's provider on the messages of a request. Created by [`ProviderPolicy::of`]; applied by
+/// [`for_model`](super::for_model).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
-    pub(super) blanks: Blanks,
-    pub(super) ids: Ids,
-    pub(super) turns: Turns,
-    pub(super) seals: Seals,
+pub struct ProviderPolicy {
+    pub(super) blanks: BlankPolicy,
+    pub(super) ids: IdForm,
+    pub(super) turns: TurnPolicy,
+    pub(super) signatures: SignaturePolicy,
     /// Model of the request: only its own reasoning is sent back as reasoning.
-    pub(super) model: Name,
+    pub(super) model: ModelName,
 }
 
 /// A model, by its names in a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct ModelName {
     pub(super) api: String,
     pub(super) provider: String,
     pub(super) model: String,
@@ -23,14 +24,14 @@ pub(super) struct Name {
 
 /// Treatment of blank text blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blanks {
+pub(super) enum BlankPolicy {
     Kept,
     Dropped,
 }
 
 /// Required form of call ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ids {
+pub(super) enum IdForm {
     /// Anything that is unique within its message.
     Any,
     /// Up to 64 letters, digits, `_` and `-`; unique.
@@ -43,7 +44,7 @@ pub(super) enum Ids {
 
 /// Which roles must not have consecutive messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turns {
+pub(super) enum TurnPolicy {
     /// No restriction.
     Free,
     /// Consecutive user messages are merged.
@@ -54,13 +55,13 @@ pub(super) enum Turns {
 
 /// Treatment of the signatures that providers attach to reasoning and calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seals {
+pub(super) enum SignaturePolicy {
     /// Left unchanged.
-    Let,
+    Unchanged,
     /// Reasoning without a signature becomes text.
-    Wanted,
+    Required,
     /// Reasoning that is not followed by other content is dropped.
-    Followed,
+    DropTrailing,
     /// Signatures that are another provider's message ids are removed.
     NoMessageIds,
     /// Signatures that are not base64 are removed.
@@ -69,62 +70,68 @@ pub(super) enum Seals {
     Base64Reasoning,
 }
 
-type Row = (fn(&Name) -> bool, Blanks, Ids, Turns, Seals);
+type Row = (fn(&ModelName) -> bool, BlankPolicy, IdForm, TurnPolicy, SignaturePolicy);
 
 /// The first matching row applies. Calls are paired with results for every provider.
 const TABLE: &[Row] = &[
-    (is_antigravity_claude, Blanks::Dropped, Ids::Strict, Turns::OneAssistant, Seals::Base64Reasoning),
-    (is_google, Blanks::Dropped, Ids::Strict, Turns::OneAssistant, Seals::NoMessageIds),
-    (is_anthropic, Blanks::Dropped, Ids::Word, Turns::OneUser, Seals::Wanted),
-    (is_mistral, Blanks::Dropped, Ids::Strict9, Turns::Free, Seals::Let),
-    (is_routed_gemini, Blanks::Dropped, Ids::Any, Turns::Free, Seals::Base64),
-    (is_responses, Blanks::Kept, Ids::Any, Turns::Free, Seals::Followed),
-    (|_| true, Blanks::Kept, Ids::Any, Turns::Free, Seals::Let),
+    (
+        is_antigravity_claude,
+        BlankPolicy::Dropped,
+        IdForm::Strict,
+        TurnPolicy::OneAssistant,
+        SignaturePolicy::Base64Reasoning,
+    ),
+    (is_google, BlankPolicy::Dropped, IdForm::Strict, TurnPolicy::OneAssistant, SignaturePolicy::NoMessageIds),
+    (is_anthropic, BlankPolicy::Dropped, IdForm::Word, TurnPolicy::OneUser, SignaturePolicy::Required),
+    (is_mistral, BlankPolicy::Dropped, IdForm::Strict9, TurnPolicy::Free, SignaturePolicy::Unchanged),
+    (is_routed_gemini, BlankPolicy::Dropped, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Base64),
+    (is_responses, BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::DropTrailing),
+    (|_| true, BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Unchanged),
 ];
 
-fn is_antigravity_claude(name: &Name) -> bool {
+fn is_antigravity_claude(name: &ModelName) -> bool {
     [&name.api, &name.provider].into_iter().any(|word| word == "google-antigravity") && name.model.contains("claude")
 }
 
-fn is_google(name: &Name) -> bool {
+fn is_google(name: &ModelName) -> bool {
     let apis = ["google-generative-ai", "google-gemini-cli", "google-antigravity", "google-vertex"];
     apis.contains(&name.api.as_str()) || apis[1..3].contains(&name.provider.as_str())
 }
 
-fn is_anthropic(name: &Name) -> bool {
+fn is_anthropic(name: &ModelName) -> bool {
     name.api == "anthropic-messages" || name.api == "bedrock-converse-stream" || name.provider == "anthropic"
 }
 
-fn is_mistral(name: &Name) -> bool {
+fn is_mistral(name: &ModelName) -> bool {
     let hints = ["mistral", "mixtral", "codestral", "pixtral", "devstral", "ministral"];
     name.provider == "mistral" || hints.iter().any(|hint| name.model.contains(hint))
 }
 
-fn is_routed_gemini(name: &Name) -> bool {
+fn is_routed_gemini(name: &ModelName) -> bool {
     ["openrouter", "opencode"].contains(&name.provider.as_str()) && name.model.contains("gemini")
 }
 
-fn is_responses(name: &Name) -> bool {
+fn is_responses(name: &ModelName) -> bool {
     ["openai-responses", "openai-codex-responses", "azure-openai-responses"].contains(&name.api.as_str())
 }
 
-impl Policy {
+impl ProviderPolicy {
     /// Returns the policy for a model, by wire API, provider and model name.
     pub fn of(api: &str, provider: &str, model: &str) -> Self {
         let lower = |text: &str| text.trim().to_lowercase();
-        let plain = Name { api: lower(api), provider: lower(provider), model: lower(model) };
+        let plain = ModelName { api: lower(api), provider: lower(provider), model: lower(model) };
         let row = TABLE.iter().find(|(fits, ..)| fits(&plain));
-        let (blanks, ids, turns, seals) = row
-            .map_or((Blanks::Kept, Ids::Any, Turns::Free, Seals::Let), |&(_, blanks, ids, turns, seals)| {
-                (blanks, ids, turns, seals)
-            });
-        let model = Name { api: api.to_owned(), provider: provider.to_owned(), model: model.to_owned() };
-        Self { blanks, ids, turns, seals, model }
+        let (blanks, ids, turns, seals) = row.map_or(
+            (BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Unchanged),
+            |&(_, blanks, ids, turns, seals)| (blanks, ids, turns, seals),
+        );
+        let model = ModelName { api: api.to_owned(), provider: provider.to_owned(), model: model.to_owned() };
+        Self { blanks, ids, turns, signatures: seals, model }
     }
 
     /// True if the model of the request wrote this message.
     pub(super) fn wrote(&self, said: &Assistant) -> bool {
-        let Name { api, provider, model } = &self.model;
+        let ModelName { api, provider, model } = &self.model;
         said.api == *api && said.provider == *provider && said.model == *model
     }
 }
@@ -133,20 +140,25 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn rules(api: &str, provider: &str, model: &str) -> (Blanks, Ids, Turns, Seals) {
-        let policy = Policy::of(api, provider, model);
-        (policy.blanks, policy.ids, policy.turns, policy.seals)
+    fn rules(api: &str, provider: &str, model: &str) -> (BlankPolicy, IdForm, TurnPolicy, SignaturePolicy) {
+        let policy = ProviderPolicy::of(api, provider, model);
+        (policy.blanks, policy.ids, policy.turns, policy.signatures)
     }
 
     #[test]
     fn providers_are_told_apart_by_wire_name_and_model() {
-        let lenient = (Blanks::Kept, Ids::Any, Turns::Free, Seals::Let);
-        let anthropic = (Blanks::Dropped, Ids::Word, Turns::OneUser, Seals::Wanted);
-        let google = (Blanks::Dropped, Ids::Strict, Turns::OneAssistant, Seals::NoMessageIds);
-        let mistral = (Blanks::Dropped, Ids::Strict9, Turns::Free, Seals::Let);
+        let lenient = (BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Unchanged);
+        let anthropic = (BlankPolicy::Dropped, IdForm::Word, TurnPolicy::OneUser, SignaturePolicy::Required);
+        let google = (BlankPolicy::Dropped, IdForm::Strict, TurnPolicy::OneAssistant, SignaturePolicy::NoMessageIds);
+        let mistral = (BlankPolicy::Dropped, IdForm::Strict9, TurnPolicy::Free, SignaturePolicy::Unchanged);
         for (api, provider, model, expected) in [
             ("openai-completions", "openai", "gpt-5", lenient),
-            ("openai-responses", "openai", "gpt-5", (Blanks::Kept, Ids::Any, Turns::Free, Seals::Followed)),
+            (
+                "openai-responses",
+                "openai",
+                "gpt-5",
+                (BlankPolicy::Kept, IdForm::Any, TurnPolicy::Free, SignaturePolicy::DropTrailing),
+            ),
             ("demo", "homard", "demo", lenient),
             ("", "", "", lenient),
             ("anthropic-messages", "minimax", "m2", anthropic),
@@ -157,7 +169,7 @@ mod tests {
                 "google-antigravity",
                 "google-antigravity",
                 "claude-opus",
-                (Blanks::Dropped, Ids::Strict, Turns::OneAssistant, Seals::Base64Reasoning),
+                (BlankPolicy::Dropped, IdForm::Strict, TurnPolicy::OneAssistant, SignaturePolicy::Base64Reasoning),
             ),
             ("openai-completions", "mistral", "large", mistral),
             ("openai-completions", "openrouter", "mistralai/Devstral-small", mistral),
@@ -165,7 +177,7 @@ mod tests {
                 "openai-completions",
                 "openrouter",
                 "google/gemini-3",
-                (Blanks::Dropped, Ids::Any, Turns::Free, Seals::Base64),
+                (BlankPolicy::Dropped, IdForm::Any, TurnPolicy::Free, SignaturePolicy::Base64),
             ),
         ] {
             assert_eq!(rules(api, provider, model), expected, "{api} {provider} {model}");

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     pair::{NO_RESULT, missing},
-    policy::Ids,
+    policy::IdForm,
     *,
 };
 use homard_proto::message::Block;
@@ -63,32 +63,32 @@ fn mended(history: &[Arc<Message>]) -> String {
     told(&view(history))
 }
 
-fn openai() -> Policy {
-    Policy::of("openai-completions", "openai", "gpt")
+fn openai() -> ProviderPolicy {
+    ProviderPolicy::of("openai-completions", "openai", "gpt")
 }
 
-fn anthropic() -> Policy {
-    Policy::of("anthropic-messages", "anthropic", "claude")
+fn anthropic() -> ProviderPolicy {
+    ProviderPolicy::of("anthropic-messages", "anthropic", "claude")
 }
 
-fn gemini() -> Policy {
-    Policy::of("google-generative-ai", "google", "gemini")
+fn gemini() -> ProviderPolicy {
+    ProviderPolicy::of("google-generative-ai", "google", "gemini")
 }
 
-fn mistral() -> Policy {
-    Policy::of("openai-completions", "mistral", "large")
+fn mistral() -> ProviderPolicy {
+    ProviderPolicy::of("openai-completions", "mistral", "large")
 }
 
 /// One policy of every kind.
-fn policies() -> Vec<Policy> {
+fn policies() -> Vec<ProviderPolicy> {
     vec![
         openai(),
         anthropic(),
         gemini(),
         mistral(),
-        Policy::of("openai-responses", "openai", "gpt"),
-        Policy::of("google-antigravity", "google-antigravity", "claude"),
-        Policy::of("openai-completions", "openrouter", "gemini"),
+        ProviderPolicy::of("openai-responses", "openai", "gpt"),
+        ProviderPolicy::of("google-antigravity", "google-antigravity", "claude"),
+        ProviderPolicy::of("openai-completions", "openrouter", "gemini"),
     ]
 }
 
@@ -234,7 +234,7 @@ fn a_picture_that_no_model_takes_is_named_instead() {
     let seen = for_model(&history, &openai());
     let Message::User(user) = &*seen[0] else { panic!("{seen:?}") };
     let Content::Blocks(blocks) = &user.content else { panic!("{user:?}") };
-    assert_eq!(user.content.text(), "see (a picture of 9 MiB is left out: models take at most 5 MiB)");
+    assert_eq!(user.content.text(), "see (an image of 9 MiB was left out: models accept at most 5 MiB)");
     assert_eq!(blocks[2], picture("AAAA".to_owned()));
 }
 
@@ -244,7 +244,7 @@ fn thought(words: &str, seal: Option<&str>) -> Block {
 }
 
 /// Returns the blocks of one assistant message after the repair; `by` is the model that wrote it.
-fn seen(blocks: Vec<Block>, policy: &Policy, by: (&str, &str, &str)) -> Vec<Block> {
+fn seen(blocks: Vec<Block>, policy: &ProviderPolicy, by: (&str, &str, &str)) -> Vec<Block> {
     let said = Assistant {
         content: blocks,
         api: by.0.to_owned(),
@@ -279,7 +279,7 @@ fn reasoning_goes_back_sealed_to_its_own_model_and_as_text_to_another() {
 #[test]
 fn reasoning_behind_which_nothing_was_said_does_not_go_to_responses() {
     let gpt = ("openai-responses", "openai", "gpt");
-    let policy = Policy::of(gpt.0, gpt.1, gpt.2);
+    let policy = ProviderPolicy::of(gpt.0, gpt.1, gpt.2);
     let kept = || vec![thought("a", Some("{}")), Block::text("x")];
     let mut blocks = kept();
     blocks.push(thought("b", Some("{}")));
@@ -303,17 +303,17 @@ fn seals_that_the_provider_refuses_are_taken_off() {
     assert_eq!(seen(vec![sealed_text("c2ln")], &gemini(), by), [sealed_text("c2ln")]);
     assert_eq!(seen(vec![sealed_text("c2ln")], &gemini(), ELSE), [bare_text()]);
     let routed = ("openai-completions", "openrouter", "gemini");
-    let policy = Policy::of(routed.0, routed.1, routed.2);
+    let policy = ProviderPolicy::of(routed.0, routed.1, routed.2);
     assert_eq!(seen(vec![sealed_text("not base64")], &policy, routed), [bare_text()]);
     assert_eq!(seen(vec![sealed_text("c2ln")], &policy, routed), [sealed_text("c2ln")]);
     let claude = ("google-antigravity", "google-antigravity", "claude");
-    let policy = Policy::of(claude.0, claude.1, claude.2);
+    let policy = ProviderPolicy::of(claude.0, claude.1, claude.2);
     let blocks = vec![thought("a", Some("c2ln")), thought("b", Some("?")), thought("c", None), Block::text("x")];
     assert_eq!(seen(blocks, &policy, claude), [thought("a", Some("c2ln")), Block::text("x")]);
 }
 
 /// Returns what a provider with these rules would reject in a paired history.
-fn complaint(history: &[Arc<Message>], policy: &Policy) -> Option<String> {
+fn complaint(history: &[Arc<Message>], policy: &ProviderPolicy) -> Option<String> {
     let mut due = VecDeque::new();
     let mut used = HashSet::new();
     for message in history {
@@ -321,7 +321,7 @@ fn complaint(history: &[Arc<Message>], policy: &Policy) -> Option<String> {
             Message::ToolResult(result) if due.pop_front() == Some(result.tool_call_id.clone()) => {}
             Message::ToolResult(result) => return Some(format!("{} answers nothing", result.tool_call_id)),
             Message::Assistant(said) if due.is_empty() => {
-                if policy.ids == Ids::Any {
+                if policy.ids == IdForm::Any {
                     used.clear();
                 }
                 for call in said.tool_calls() {
@@ -401,7 +401,7 @@ proptest! {
             prop_assert_eq!(people(&once), people(&history), "{:?}", policy);
             let names = renamed(&view(&history), &once);
             let fitting: HashMap<_, _> = names.iter().rev().map(|(before, after)| (after, before)).collect();
-            prop_assert!(policy.ids == Ids::Any || fitting.len() == names.len(), "{:?} {:?}", policy, names);
+            prop_assert!(policy.ids == IdForm::Any || fitting.len() == names.len(), "{:?} {:?}", policy, names);
         }
     }
 

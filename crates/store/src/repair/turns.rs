@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use homard_proto::message::{Block, Content, Message, User};
 
-use super::policy::{Policy, Turns};
+use super::policy::{ProviderPolicy, TurnPolicy};
 
 /// First message for providers that require a user message at the start.
-const BEGINNING: &str = "(The beginning of this conversation is not shown.)";
+const FIRST_MESSAGE: &str = "(The beginning of this conversation is not shown.)";
 
 /// Merges consecutive messages of one role, if the provider requires it.
-pub(super) fn arrange(history: &mut Vec<Arc<Message>>, policy: &Policy) {
+pub(super) fn merge_turns(history: &mut Vec<Arc<Message>>, policy: &ProviderPolicy) {
     match policy.turns {
-        Turns::Free => {}
-        Turns::OneUser => history.dedup_by(|next, last| join_users(next, last)),
-        Turns::OneAssistant => {
+        TurnPolicy::Free => {}
+        TurnPolicy::OneUser => history.dedup_by(|next, last| join_users(next, last)),
+        TurnPolicy::OneAssistant => {
             history.dedup_by(|next, last| join_assistants(next, last, policy));
             if matches!(history.first().map(|first| &**first), Some(Message::Assistant(_))) {
-                history.insert(0, Arc::new(Message::User(User::text(BEGINNING, 0))));
+                history.insert(0, Arc::new(Message::User(User::text(FIRST_MESSAGE, 0))));
             }
         }
     }
@@ -43,7 +43,7 @@ fn blocks(content: &Content) -> Vec<Block> {
 
 /// Merges two assistant messages; returns true if both were. Only the last one can have calls, because results follow
 /// calls.
-fn join_assistants(next: &Message, last: &mut Arc<Message>, policy: &Policy) -> bool {
+fn join_assistants(next: &Message, last: &mut Arc<Message>, policy: &ProviderPolicy) -> bool {
     let (Message::Assistant(next), Message::Assistant(_)) = (next, &**last) else { return false };
     if let Message::Assistant(last) = Arc::make_mut(last) {
         let mut joined = next.clone();

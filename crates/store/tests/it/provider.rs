@@ -6,10 +6,10 @@ use std::{
 };
 
 use homard_proto::message::{Assistant, Block, Content, Message, StopReason};
-use homard_store::repair::Policy;
+use homard_store::repair::ProviderPolicy;
 
 /// A provider, and what it rejects.
-pub(crate) struct Provider {
+pub(crate) struct FakeProvider {
     pub(crate) name: [&'static str; 3],
     takes_id: fn(&str) -> bool,
     takes_an_id_again: bool,
@@ -19,7 +19,7 @@ pub(crate) struct Provider {
 }
 
 /// A provider that accepts almost anything.
-const LENIENT: Provider = Provider {
+const LENIENT: FakeProvider = FakeProvider {
     name: ["openai-completions", "openai", "gpt-5"],
     takes_id: |id| !id.trim().is_empty(),
     takes_an_id_again: true,
@@ -28,11 +28,11 @@ const LENIENT: Provider = Provider {
     wants_a_user_first: false,
 };
 
-pub(crate) const PROVIDERS: [Provider; 7] = [
+pub(crate) const PROVIDERS: [FakeProvider; 7] = [
     LENIENT,
-    Provider { name: ["openai-responses", "openai", "gpt-5"], ..LENIENT },
-    Provider { name: ["openai-completions", "openrouter", "google/gemini-3"], takes_blanks: false, ..LENIENT },
-    Provider {
+    FakeProvider { name: ["openai-responses", "openai", "gpt-5"], ..LENIENT },
+    FakeProvider { name: ["openai-completions", "openrouter", "google/gemini-3"], takes_blanks: false, ..LENIENT },
+    FakeProvider {
         name: ["anthropic-messages", "anthropic", "claude"],
         takes_id: |id| {
             (1..=64).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
@@ -42,7 +42,7 @@ pub(crate) const PROVIDERS: [Provider; 7] = [
         takes_users_in_a_row: false,
         ..LENIENT
     },
-    Provider {
+    FakeProvider {
         name: ["google-generative-ai", "google", "gemini-3"],
         takes_id: |id| (1..=40).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric()),
         takes_an_id_again: false,
@@ -50,7 +50,7 @@ pub(crate) const PROVIDERS: [Provider; 7] = [
         wants_a_user_first: true,
         ..LENIENT
     },
-    Provider {
+    FakeProvider {
         name: ["google-antigravity", "google-antigravity", "claude"],
         takes_id: |id| (1..=40).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric()),
         takes_an_id_again: false,
@@ -58,7 +58,7 @@ pub(crate) const PROVIDERS: [Provider; 7] = [
         wants_a_user_first: true,
         ..LENIENT
     },
-    Provider {
+    FakeProvider {
         name: ["openai-completions", "mistral", "mistral-large"],
         takes_id: |id| id.len() == 9 && id.chars().all(|c| c.is_ascii_alphanumeric()),
         takes_an_id_again: false,
@@ -67,10 +67,10 @@ pub(crate) const PROVIDERS: [Provider; 7] = [
     },
 ];
 
-impl Provider {
-    pub(crate) fn policy(&self) -> Policy {
+impl FakeProvider {
+    pub(crate) fn policy(&self) -> ProviderPolicy {
         let [api, provider, model] = self.name;
-        Policy::of(api, provider, model)
+        ProviderPolicy::of(api, provider, model)
     }
 
     /// Checks a request; returns why it would be rejected.

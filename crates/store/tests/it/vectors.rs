@@ -4,7 +4,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use homard_proto::message::{Assistant, Block, Message, StopReason, ToolCall, ToolResult, User};
-use homard_store::repair::{self, Policy};
+use homard_store::repair::{self, ProviderPolicy};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
@@ -98,7 +98,7 @@ fn short(history: &[Arc<Message>]) -> String {
 fn check_ids(vector: &Renaming) {
     let content = vector.ids.iter().map(|id| call(id)).collect();
     let history = [Arc::new(Message::Assistant(Assistant { content, ..Assistant::default() }))];
-    let renamed = |policy: &Policy| -> Vec<String> {
+    let renamed = |policy: &ProviderPolicy| -> Vec<String> {
         let seen = repair::for_model(&history, policy);
         let said = seen.iter().find_map(|message| match &**message {
             Message::Assistant(said) => Some(said),
@@ -106,8 +106,8 @@ fn check_ids(vector: &Renaming) {
         });
         said.unwrap().tool_calls().map(|call| call.id.clone()).collect()
     };
-    let strict = renamed(&Policy::of("google-generative-ai", "google", "gemini"));
-    let strict9 = renamed(&Policy::of("openai-completions", "mistral", "large"));
+    let strict = renamed(&ProviderPolicy::of("google-generative-ai", "google", "gemini"));
+    let strict9 = renamed(&ProviderPolicy::of("openai-completions", "mistral", "large"));
     assert!(strict9.iter().all(|id| id.len() == 9), "{strict9:?}");
     for (at, id) in vector.ids.iter().enumerate() {
         let letters = id.chars().filter(char::is_ascii_alphanumeric).count();

@@ -4,43 +4,43 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::dialect::Dialect;
+use super::dialect::WireFormat;
 
 /// Returns what is wrong with a request's body; empty if a vendor would accept it. Ids in `own`, which the provider
 /// issued, may have any format.
-pub fn wrong(dialect: Dialect, body: &Value, own: &HashSet<String>) -> Vec<String> {
+pub fn violations(dialect: WireFormat, body: &Value, own: &HashSet<String>) -> Vec<String> {
     let Some(conversation) = body[dialect.conversation()].as_array() else {
         return vec![format!("there is no conversation in {body}")];
     };
-    let mut found = Found { wrong: Vec::new(), open: Vec::new(), ids: HashSet::new(), own };
+    let mut found = RequestCheck { violations: Vec::new(), open_calls: Vec::new(), ids: HashSet::new(), own };
     if conversation.is_empty() {
-        found.tell("the conversation is empty");
+        found.report("the conversation is empty");
     }
     match dialect {
-        Dialect::Anthropic => anthropic(conversation, &mut found),
-        Dialect::Chat => chat(conversation, &mut found),
-        Dialect::Responses => responses(conversation, &mut found),
-        Dialect::Gemini => gemini(conversation, &mut found),
+        WireFormat::Anthropic => anthropic(conversation, &mut found),
+        WireFormat::Chat => chat(conversation, &mut found),
+        WireFormat::Responses => responses(conversation, &mut found),
+        WireFormat::Gemini => gemini(conversation, &mut found),
     }
-    if !found.open.is_empty() {
-        found.tell(format!("calls are open at the end: {:?}", found.open));
+    if !found.open_calls.is_empty() {
+        found.report(format!("calls are open at the end: {:?}", found.open_calls));
     }
-    found.wrong
+    found.violations
 }
 
 /// State of the validation.
-struct Found<'a> {
-    wrong: Vec<String>,
+struct RequestCheck<'a> {
+    violations: Vec<String>,
     /// Calls whose results are still missing.
-    open: Vec<String>,
+    open_calls: Vec<String>,
     /// Ids of all calls.
     ids: HashSet<String>,
     own: &'a HashSet<String>,
 }
 
-impl Found<'_> {
-    fn tell(&mut self, what: impl Into<String>) {
-        self.wrong.push(what.into());
+impl RequestCheck<'_> {
+    fn report(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
     }
 
     /// Records a call; its id must be a word of limited length, and unique.
@@ -50,27 +50,27 @@ impl Found<'_> {
         let is_fitting = is_word && (1..=longest).contains(&id.len());
         // The agent loop appends this suffix to tell duplicate call ids of one answer apart.
         if !is_fitting && !self.own.contains(id.trim_end_matches("_again")) {
-            self.tell(format!("{id:?} is no id of a call"));
+            self.report(format!("{id:?} is no id of a call"));
         }
         if !self.ids.insert(id.to_owned()) {
-            self.tell(format!("two calls are {id:?}"));
+            self.report(format!("two calls are {id:?}"));
         }
-        self.open.push(id.to_owned());
+        self.open_calls.push(id.to_owned());
     }
 
     fn result(&mut self, id: &Value) {
         let id = id.as_str().unwrap_or_default();
-        match self.open.iter().position(|open| open == id) {
-            Some(at) => drop(self.open.remove(at)),
-            None => self.tell(format!("the result {id:?} has no call before it")),
+        match self.open_calls.iter().position(|open| open == id) {
+            Some(at) => drop(self.open_calls.remove(at)),
+            None => self.report(format!("the result {id:?} has no call before it")),
         }
     }
 
     /// Reports an error if calls are still open before something that must not come between a call and its result.
-    fn nothing_open(&mut self, before: &str) {
-        if !self.open.is_empty() {
-            self.tell(format!("{before} comes before the results of {:?}", self.open));
-            self.open.clear();
+    fn require_no_open_calls(&mut self, before: &str) {
+        if !self.open_calls.is_empty() {
+            self.report(format!("{before} comes before the results of {:?}", self.open_calls));
+            self.open_calls.clear();
         }
     }
 }
@@ -83,70 +83,70 @@ fn is_blank(text: &Value) -> bool {
     text.as_str().is_none_or(|text| text.trim().is_empty())
 }
 
-fn anthropic(messages: &[Value], found: &mut Found<'_>) {
+fn anthropic(messages: &[Value], found: &mut RequestCheck<'_>) {
     let mut last = "assistant";
     for message in messages {
         let role = message["role"].as_str().unwrap_or_default();
         if role == last || !["user", "assistant"].contains(&role) {
-            found.tell(format!("{role:?} speaks after {last:?}"));
+            found.report(format!("{role:?} speaks after {last:?}"));
         }
         last = if role == "user" { "user" } else { "assistant" };
         if list(&message["content"]).next().is_none() {
-            found.tell("a message says nothing");
+            found.report("a message says nothing");
         }
         if role == "assistant" {
-            found.nothing_open("an answer");
+            found.require_no_open_calls("an answer");
         }
         for block in list(&message["content"]) {
             match block["type"].as_str().unwrap_or_default() {
                 "tool_use" => {
                     if !block["input"].is_object() {
-                        found.tell(format!("arguments that are no object: {block}"));
+                        found.report(format!("arguments that are no object: {block}"));
                     }
                     found.call(&block["id"], 64);
                 }
                 "tool_result" => found.result(&block["tool_use_id"]),
-                "text" if is_blank(&block["text"]) => found.tell("a blank text"),
-                "thinking" if is_blank(&block["signature"]) => found.tell("thoughts without a signature"),
+                "text" if is_blank(&block["text"]) => found.report("a blank text"),
+                "thinking" if is_blank(&block["signature"]) => found.report("thoughts without a signature"),
                 // User content must come after all results.
-                _ if role == "user" => found.nothing_open("a word"),
+                _ if role == "user" => found.require_no_open_calls("a word"),
                 _ => {}
             }
         }
         if role == "user" {
-            found.nothing_open("the end of a user's message");
+            found.require_no_open_calls("the end of a user's message");
         }
     }
 }
 
-fn chat(messages: &[Value], found: &mut Found<'_>) {
+fn chat(messages: &[Value], found: &mut RequestCheck<'_>) {
     for message in messages {
         match message["role"].as_str().unwrap_or_default() {
             "tool" => {
                 found.result(&message["tool_call_id"]);
                 if message["content"].as_str().is_none_or(str::is_empty) {
-                    found.tell(format!("a result says nothing: {message}"));
+                    found.report(format!("a result says nothing: {message}"));
                 }
             }
             "assistant" => {
-                found.nothing_open("an answer");
+                found.require_no_open_calls("an answer");
                 if message["content"].is_null() && list(&message["tool_calls"]).next().is_none() {
-                    found.tell("an answer says nothing");
+                    found.report("an answer says nothing");
                 }
                 for call in list(&message["tool_calls"]) {
                     let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
                     if !serde_json::from_str::<Value>(arguments).is_ok_and(|arguments| arguments.is_object()) {
-                        found.tell(format!("arguments that are no object: {call}"));
+                        found.report(format!("arguments that are no object: {call}"));
                     }
                     found.call(&call["id"], 40);
                 }
             }
-            role => found.nothing_open(role),
+            role => found.require_no_open_calls(role),
         }
     }
 }
 
-fn responses(items: &[Value], found: &mut Found<'_>) {
+fn responses(items: &[Value], found: &mut RequestCheck<'_>) {
     let mut last = "";
     for item in items {
         let kind = item["type"].as_str().unwrap_or("message");
@@ -155,50 +155,50 @@ fn responses(items: &[Value], found: &mut Found<'_>) {
             "function_call_output" => found.result(&item["call_id"]),
             // Calls of one answer are adjacent, except for reasoning between them.
             "reasoning" => {}
-            _ if item["role"] == "user" => found.nothing_open("a user"),
+            _ if item["role"] == "user" => found.require_no_open_calls("a user"),
             _ => {}
         }
         if last == "reasoning" && !(matches!(kind, "function_call" | "reasoning") || item["role"] == "assistant") {
-            found.tell("reasoning led to nothing");
+            found.report("reasoning led to nothing");
         }
         last = kind;
     }
     if last == "reasoning" {
-        found.tell("reasoning led to nothing");
+        found.report("reasoning led to nothing");
     }
 }
 
-fn gemini(contents: &[Value], found: &mut Found<'_>) {
+fn gemini(contents: &[Value], found: &mut RequestCheck<'_>) {
     if contents.first().is_some_and(|content| content["role"] != "user") {
-        found.tell("a user must begin");
+        found.report("a user must begin");
     }
     // Names of the open calls: they matter as much as ids, which older models do not have.
     let mut names: Vec<&Value> = Vec::new();
     for content in contents {
         let parts: Vec<&Value> = list(&content["parts"]).collect();
         if parts.is_empty() {
-            found.tell("a content without parts");
+            found.report("a content without parts");
         }
         let results: Vec<_> =
             parts.iter().map(|part| &part["functionResponse"]).filter(|part| !part.is_null()).collect();
         let answered: Vec<_> = results.iter().map(|result| &result["name"]).collect();
         if answered != names {
-            found.tell(format!("the results of {names:?} are {answered:?}"));
+            found.report(format!("the results of {names:?} are {answered:?}"));
         }
         if !results.is_empty() && results.len() != parts.len() {
-            found.tell("results do not stand alone");
+            found.report("results do not stand alone");
         }
         results.iter().filter(|result| !result["id"].is_null()).for_each(|result| found.result(&result["id"]));
-        found.nothing_open("a content");
+        found.require_no_open_calls("a content");
         let calls: Vec<_> = parts.iter().map(|part| &part["functionCall"]).filter(|part| !part.is_null()).collect();
         if !calls.is_empty() && content["role"] != "model" {
-            found.tell("a user makes calls");
+            found.report("a user makes calls");
         }
         names = calls.iter().map(|call| &call["name"]).collect();
         calls.iter().filter(|call| !call["id"].is_null()).for_each(|call| found.call(&call["id"], 64));
     }
     if !names.is_empty() {
-        found.tell(format!("calls are open at the end: {names:?}"));
+        found.report(format!("calls are open at the end: {names:?}"));
     }
 }
 
@@ -208,14 +208,14 @@ mod tests {
 
     use super::*;
 
-    fn wrong(dialect: Dialect, body: &Value) -> Vec<String> {
-        super::wrong(dialect, body, &HashSet::new())
+    fn wrong(dialect: WireFormat, body: &Value) -> Vec<String> {
+        super::violations(dialect, body, &HashSet::new())
     }
 
     /// Returns a valid conversation: a user message, an answer with two calls, their results.
-    fn good(dialect: Dialect) -> Value {
+    fn good(dialect: WireFormat) -> Value {
         match dialect {
-            Dialect::Anthropic => json!({"messages": [
+            WireFormat::Anthropic => json!({"messages": [
                 {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
                 {"role": "assistant", "content": [
                     {"type": "tool_use", "id": "a", "name": "x", "input": {}},
@@ -226,7 +226,7 @@ mod tests {
                     {"type": "tool_result", "tool_use_id": "b", "content": []},
                 ]},
             ]}),
-            Dialect::Chat => json!({"messages": [
+            WireFormat::Chat => json!({"messages": [
                 {"role": "user", "content": "Hi"},
                 {"role": "assistant", "content": null, "tool_calls": [
                     {"id": "a", "function": {"name": "x", "arguments": "{}"}},
@@ -235,14 +235,14 @@ mod tests {
                 {"role": "tool", "tool_call_id": "a", "content": "1"},
                 {"role": "tool", "tool_call_id": "b", "content": "2"},
             ]}),
-            Dialect::Responses => json!({"input": [
+            WireFormat::Responses => json!({"input": [
                 {"role": "user", "content": "Hi"},
                 {"type": "function_call", "call_id": "a", "name": "x", "arguments": "{}"},
                 {"type": "function_call", "call_id": "b", "name": "y", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "a", "output": "1"},
                 {"type": "function_call_output", "call_id": "b", "output": "2"},
             ]}),
-            Dialect::Gemini => json!({"contents": [
+            WireFormat::Gemini => json!({"contents": [
                 {"role": "user", "parts": [{"text": "Hi"}]},
                 {"role": "model", "parts": [
                     {"functionCall": {"id": "a", "name": "x", "args": {}}},
@@ -258,12 +258,12 @@ mod tests {
 
     #[test]
     fn a_good_conversation_is_taken() {
-        assert_eq!(Dialect::ALL.map(|dialect| wrong(dialect, &good(dialect))), [const { Vec::<String>::new() }; 4]);
+        assert_eq!(WireFormat::ALL.map(|dialect| wrong(dialect, &good(dialect))), [const { Vec::<String>::new() }; 4]);
     }
 
     #[test]
     fn a_conversation_without_one_of_its_parts_is_refused() {
-        for dialect in Dialect::ALL {
+        for dialect in WireFormat::ALL {
             let good = good(dialect);
             let list = good[dialect.conversation()].as_array().unwrap();
             for at in 1..list.len() {
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_id_that_is_used_twice_or_joined_is_refused() {
-        for dialect in Dialect::ALL {
+        for dialect in WireFormat::ALL {
             for (from, to) in [("\"b\"", "\"a\""), ("\"b\"", "\"call_b|fc_b\"")] {
                 let bad = serde_json::from_str(&good(dialect).to_string().replace(from, to)).unwrap();
                 assert_ne!(wrong(dialect, &bad), Vec::<String>::new(), "{dialect:?} with {to}");
@@ -286,9 +286,10 @@ mod tests {
 
     #[test]
     fn an_id_of_any_shape_is_taken_back_by_whoever_gave_it() {
-        let odd = serde_json::from_str(&good(Dialect::Chat).to_string().replace("\"b\"", "\"functions.y:0\"")).unwrap();
-        assert_eq!(wrong(Dialect::Chat, &odd), ["\"functions.y:0\" is no id of a call"]);
+        let odd =
+            serde_json::from_str(&good(WireFormat::Chat).to_string().replace("\"b\"", "\"functions.y:0\"")).unwrap();
+        assert_eq!(wrong(WireFormat::Chat, &odd), ["\"functions.y:0\" is no id of a call"]);
         let own = HashSet::from(["functions.y:0".to_owned()]);
-        assert_eq!(super::wrong(Dialect::Chat, &odd, &own), Vec::<String>::new());
+        assert_eq!(super::violations(WireFormat::Chat, &odd, &own), Vec::<String>::new());
     }
 }

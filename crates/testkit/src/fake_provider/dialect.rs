@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::Said;
+use super::FakeAnswer;
 
 /// A wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dialect {
+pub enum WireFormat {
     /// Anthropic's Messages.
     Anthropic,
     /// OpenAI's Chat Completions.
@@ -19,35 +19,35 @@ pub enum Dialect {
 
 /// Token counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tokens {
+pub struct TokenCounts {
     /// Prompt tokens.
     pub prompt: u64,
     /// Cached prompt tokens.
     pub cached: u64,
     /// Output tokens.
-    pub written: u64,
+    pub output: u64,
 }
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct StreamEvent {
     /// Encoded bytes.
     pub text: String,
     /// True for a delta, of which a reader could not tell a second one from a duplicate.
-    pub is_piece: bool,
+    pub is_delta: bool,
 }
 
-impl Event {
-    pub(super) fn sign(text: String) -> Self {
-        Self { text, is_piece: false }
+impl StreamEvent {
+    pub(super) fn marker(text: String) -> Self {
+        Self { text, is_delta: false }
     }
 
-    fn piece(text: String) -> Self {
-        Self { text, is_piece: true }
+    fn delta(text: String) -> Self {
+        Self { text, is_delta: true }
     }
 }
 
-impl Dialect {
+impl WireFormat {
     /// All wire formats.
     pub const ALL: [Self; 4] = [Self::Anthropic, Self::Chat, Self::Responses, Self::Gemini];
 
@@ -130,31 +130,31 @@ fn named(name: &str, json: &Value) -> String {
 }
 
 /// Encodes an answer.
-pub(super) fn tell(dialect: Dialect, said: &Said, tokens: Tokens) -> Vec<Event> {
+pub(super) fn encode(dialect: WireFormat, said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     match dialect {
-        Dialect::Anthropic => anthropic(said, tokens),
-        Dialect::Chat => chat(said, tokens),
-        Dialect::Responses => responses(said, tokens),
-        Dialect::Gemini => gemini(said, tokens),
+        WireFormat::Anthropic => anthropic(said, tokens),
+        WireFormat::Chat => chat(said, tokens),
+        WireFormat::Responses => responses(said, tokens),
+        WireFormat::Gemini => gemini(said, tokens),
     }
 }
 
-fn anthropic(said: &Said, tokens: Tokens) -> Vec<Event> {
+fn anthropic(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let event = |mut json: Value, kind: &str| {
         json["type"] = kind.into();
         named(kind, &json)
     };
-    let Tokens { prompt, cached, written } = tokens;
+    let TokenCounts { prompt, cached, output: written } = tokens;
     let usage = json!({"input_tokens": prompt - cached, "cache_read_input_tokens": cached, "output_tokens": 1});
     let message = json!({"id": "msg_1", "type": "message", "role": "assistant", "content": [], "usage": usage});
-    let mut events = vec![Event::sign(event(json!({"message": message}), "message_start"))];
+    let mut events = vec![StreamEvent::marker(event(json!({"message": message}), "message_start"))];
     let mut index = 0;
     let mut block = |begin: Value, deltas: Vec<Value>| {
-        events.push(Event::sign(event(json!({"index": index, "content_block": begin}), "content_block_start")));
+        events.push(StreamEvent::marker(event(json!({"index": index, "content_block": begin}), "content_block_start")));
         for delta in deltas {
-            events.push(Event::piece(event(json!({"index": index, "delta": delta}), "content_block_delta")));
+            events.push(StreamEvent::delta(event(json!({"index": index, "delta": delta}), "content_block_delta")));
         }
-        events.push(Event::sign(event(json!({"index": index}), "content_block_stop")));
+        events.push(StreamEvent::marker(event(json!({"index": index}), "content_block_stop")));
         index += 1;
     };
     if let Some(thought) = &said.thinking {
@@ -173,17 +173,18 @@ fn anthropic(said: &Said, tokens: Tokens) -> Vec<Event> {
     }
     let reason = if said.calls.is_empty() { "end_turn" } else { "tool_use" };
     let end = json!({"delta": {"stop_reason": reason}, "usage": {"output_tokens": written}});
-    events.push(Event::sign(event(end, "message_delta")));
-    events.push(Event::sign(event(json!({}), "message_stop")));
+    events.push(StreamEvent::marker(event(end, "message_delta")));
+    events.push(StreamEvent::marker(event(json!({}), "message_stop")));
     events
 }
 
-fn chat(said: &Said, tokens: Tokens) -> Vec<Event> {
+fn chat(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let chunk = |choices: Value, usage: Value| {
         data(&json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices, "usage": usage}))
     };
-    let piece = |delta: Value| Event::piece(chunk(json!([{"index": 0, "delta": delta}]), Value::Null));
-    let mut events = vec![Event::sign(chunk(json!([{"index": 0, "delta": {"role": "assistant"}}]), Value::Null))];
+    let piece = |delta: Value| StreamEvent::delta(chunk(json!([{"index": 0, "delta": delta}]), Value::Null));
+    let mut events =
+        vec![StreamEvent::marker(chunk(json!([{"index": 0, "delta": {"role": "assistant"}}]), Value::Null))];
     events.extend(said.thinking.iter().map(|thought| piece(json!({"reasoning_content": thought}))));
     events.extend(said.text.iter().map(|text| piece(json!({"content": text}))));
     for (index, call) in said.calls.iter().enumerate() {
@@ -194,22 +195,22 @@ fn chat(said: &Said, tokens: Tokens) -> Vec<Event> {
         events.push(piece(json!({"tool_calls": [{"index": index, "function": {"arguments": rest}}]})));
     }
     let reason = if said.calls.is_empty() { "stop" } else { "tool_calls" };
-    events.push(Event::sign(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), Value::Null)));
-    let Tokens { prompt, cached, written } = tokens;
+    events.push(StreamEvent::marker(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), Value::Null)));
+    let TokenCounts { prompt, cached, output: written } = tokens;
     let details = json!({"cached_tokens": cached});
     let usage = json!({"prompt_tokens": prompt, "completion_tokens": written, "prompt_tokens_details": details});
-    events.push(Event::sign(chunk(json!([]), usage)));
-    events.push(Event::sign("data: [DONE]\n\n".to_owned()));
+    events.push(StreamEvent::marker(chunk(json!([]), usage)));
+    events.push(StreamEvent::marker("data: [DONE]\n\n".to_owned()));
     events
 }
 
-fn responses(said: &Said, tokens: Tokens) -> Vec<Event> {
+fn responses(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let mut events = Vec::new();
     let mut event = |kind: &str, mut json: Value| {
         json["type"] = kind.into();
         json["sequence_number"] = events.len().into();
         let is_piece = kind.ends_with(".delta");
-        events.push(Event { text: named(kind, &json), is_piece });
+        events.push(StreamEvent { text: named(kind, &json), is_delta: is_piece });
     };
     event("response.created", json!({"response": {"id": "resp_1", "status": "in_progress", "output": []}}));
     let mut output: Vec<Value> = Vec::new();
@@ -243,7 +244,7 @@ fn responses(said: &Said, tokens: Tokens) -> Vec<Event> {
         let deltas = ("response.function_call_arguments.delta", halves(&arguments).into());
         item(call(""), deltas, call(&arguments));
     }
-    let Tokens { prompt, cached, written } = tokens;
+    let TokenCounts { prompt, cached, output: written } = tokens;
     let details = json!({"cached_tokens": cached});
     let usage = json!({"input_tokens": prompt, "output_tokens": written, "input_tokens_details": details});
     let response = json!({"id": "resp_1", "status": "completed", "output": output, "usage": usage});
@@ -251,25 +252,25 @@ fn responses(said: &Said, tokens: Tokens) -> Vec<Event> {
     events
 }
 
-fn gemini(said: &Said, tokens: Tokens) -> Vec<Event> {
+fn gemini(said: &FakeAnswer, tokens: TokenCounts) -> Vec<StreamEvent> {
     let chunk = |parts: Value| data(&json!({"candidates": [{"content": {"role": "model", "parts": parts}}]}));
     let mut events = Vec::new();
     if let Some(thought) = &said.thinking {
-        events.push(Event::piece(chunk(json!([{"text": thought, "thought": true}]))));
+        events.push(StreamEvent::delta(chunk(json!([{"text": thought, "thought": true}]))));
     }
-    events.extend(said.text.iter().map(|text| Event::piece(chunk(json!([{"text": text}])))));
+    events.extend(said.text.iter().map(|text| StreamEvent::delta(chunk(json!([{"text": text}])))));
     for (number, call) in said.calls.iter().enumerate() {
         let mut part = json!({"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}});
         if number == 0 && said.thinking.is_some() {
             part["thoughtSignature"] = "c2VhbA==".into();
         }
-        events.push(Event::piece(chunk(json!([part]))));
+        events.push(StreamEvent::delta(chunk(json!([part]))));
     }
-    let Tokens { prompt, cached, written } = tokens;
+    let TokenCounts { prompt, cached, output: written } = tokens;
     let usage = json!({"promptTokenCount": prompt, "cachedContentTokenCount": cached, "candidatesTokenCount": written});
     let content = json!({"role": "model", "parts": [{"text": ""}]});
     let end = json!({"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage});
-    events.push(Event::sign(data(&end)));
+    events.push(StreamEvent::marker(data(&end)));
     events
 }
 

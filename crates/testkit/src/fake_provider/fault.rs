@@ -1,14 +1,14 @@
 //! Faults of an answer.
 
-use super::dialect::{Dialect, Event};
-use crate::chance::Dice;
+use super::dialect::{StreamEvent, WireFormat};
+use crate::rng::SeededRng;
 
 /// Number of positions in an answer at which a fault can occur.
-pub const PLACES: u64 = 20;
+pub const POSITIONS: u64 = 20;
 
 /// A fault. A position is a twentieth of the answer; at position 0 even the response head is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum ProviderFault {
     /// Sends nothing more, and keeps the connection open.
     Stall(u64),
     /// Drops the connection, between any two bytes.
@@ -31,7 +31,7 @@ pub enum Fault {
     Page,
 }
 
-impl Fault {
+impl ProviderFault {
     /// Returns every fault, at this position where that matters.
     pub fn all(place: u64) -> Vec<Self> {
         let mut all = vec![
@@ -51,42 +51,46 @@ impl Fault {
     }
 
     /// Returns a random fault.
-    pub fn any(dice: &mut Dice) -> Self {
-        let place = dice.below(PLACES);
+    pub fn any(dice: &mut SeededRng) -> Self {
+        let place = dice.below(POSITIONS);
         *dice.pick(&Self::all(place))
     }
 }
 
 /// Applies a fault to the events of an answer.
-pub(super) fn spoil(fault: Option<Fault>, dialect: Dialect, mut events: Vec<Event>) -> Vec<Event> {
-    let at = |place: u64| (events.len() as u64 * place / PLACES) as usize;
+pub(super) fn apply_fault(
+    fault: Option<ProviderFault>,
+    dialect: WireFormat,
+    mut events: Vec<StreamEvent>,
+) -> Vec<StreamEvent> {
+    let at = |place: u64| (events.len() as u64 * place / POSITIONS) as usize;
     match fault {
-        Some(Fault::Garbage(place)) => {
+        Some(ProviderFault::Garbage(place)) => {
             events.truncate(at(place));
-            events.push(Event::sign("data: {\"cho\u{0}\u{1f}[[\n\ndata: \u{fffd}\n\n".to_owned()));
+            events.push(StreamEvent::marker("data: {\"cho\u{0}\u{1f}[[\n\ndata: \u{fffd}\n\n".to_owned()));
         }
-        Some(Fault::InStream(place)) => {
+        Some(ProviderFault::InStream(place)) => {
             events.truncate(at(place));
-            events.push(Event::sign(dialect.error("overloaded_error", "too much to do")));
+            events.push(StreamEvent::marker(dialect.error("overloaded_error", "too much to do")));
         }
-        Some(Fault::Twice(place)) => {
-            let is_known_again = |event: &&Event| dialect == Dialect::Responses || !event.is_piece;
+        Some(ProviderFault::Twice(place)) => {
+            let is_known_again = |event: &&StreamEvent| dialect == WireFormat::Responses || !event.is_delta;
             let begin = at(place);
             if let Some(found) = events[begin..].iter().position(|event| is_known_again(&event)) {
                 events.insert(begin + found, events[begin + found].clone());
             }
         }
-        Some(Fault::Disorder(place)) => {
+        Some(ProviderFault::Disorder(place)) => {
             let first = at(place).min(events.len().saturating_sub(2));
             events.swap(first, first + 1);
         }
         Some(
-            Fault::Stall(_)
-            | Fault::Cut(_)
-            | Fault::TooMany(_)
-            | Fault::TooManyForLong
-            | Fault::Refused(_)
-            | Fault::Page,
+            ProviderFault::Stall(_)
+            | ProviderFault::Cut(_)
+            | ProviderFault::TooMany(_)
+            | ProviderFault::TooManyForLong
+            | ProviderFault::Refused(_)
+            | ProviderFault::Page,
         )
         | None => {}
     }

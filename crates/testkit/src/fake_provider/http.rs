@@ -8,31 +8,31 @@ use tokio::{
 };
 
 use super::{
-    Reply, WAIT,
-    dialect::{self, Dialect, Tokens},
-    fault::{Fault, PLACES, spoil},
+    ProviderReply, RETRY_DELAY,
+    dialect::{self, TokenCounts, WireFormat},
+    fault::{POSITIONS, ProviderFault, apply_fault},
 };
-use crate::chance::Dice;
+use crate::rng::SeededRng;
 
 /// Maximum size of a piece of a split answer.
-const PIECE: u64 = 90;
+const MAX_PIECE: u64 = 90;
 
-pub(super) struct Request {
+pub(super) struct ProviderHttpRequest {
     pub(super) path: String,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: String,
 }
 
-pub(super) struct Connection(BufReader<TcpStream>);
+pub(super) struct ProviderConnection(BufReader<TcpStream>);
 
-impl Connection {
+impl ProviderConnection {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self(BufReader::new(stream)))
     }
 
     /// Reads the next request; `None` when the client is done.
-    pub(super) async fn read(&mut self) -> io::Result<Option<Request>> {
+    pub(super) async fn read(&mut self) -> io::Result<Option<ProviderHttpRequest>> {
         let mut line = String::new();
         if self.0.read_line(&mut line).await? == 0 {
             return Ok(None);
@@ -48,33 +48,46 @@ impl Connection {
         let length = headers.iter().find(|(name, _)| name == "content-length");
         let mut body = vec![0; length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0)];
         self.0.read_exact(&mut body).await?;
-        Ok(Some(Request { path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
+        Ok(Some(ProviderHttpRequest { path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
     }
 
     /// Sends a reply. An error means that the connection is unusable, closed by the client or on purpose.
-    pub(super) async fn answer(&mut self, dialect: Dialect, reply: &Reply, tokens: Tokens) -> io::Result<()> {
+    pub(super) async fn answer(
+        &mut self,
+        dialect: WireFormat,
+        reply: &ProviderReply,
+        tokens: TokenCounts,
+    ) -> io::Result<()> {
         let body = || {
-            let events = spoil(reply.fault, dialect, dialect::tell(dialect, &reply.said, tokens));
+            let events = apply_fault(reply.fault, dialect, dialect::encode(dialect, &reply.answer, tokens));
             events.into_iter().map(|event| event.text).collect::<String>()
         };
         let is_whole = match reply.fault {
-            Some(Fault::TooMany(says_when)) => {
-                let wait = format!("retry-after-ms: {}\r\n", WAIT.as_millis());
+            Some(ProviderFault::TooMany(says_when)) => {
+                let wait = format!("retry-after-ms: {}\r\n", RETRY_DELAY.as_millis());
                 let extra = if says_when { wait.as_str() } else { "" };
                 return self.whole(429, extra, "application/json", &dialect.refusal("rate_limit_error")).await;
             }
-            Some(Fault::TooManyForLong) => {
+            Some(ProviderFault::TooManyForLong) => {
                 let body = dialect.refusal("rate_limit_error");
                 return self.whole(429, "retry-after: 900\r\n", "application/json", &body).await;
             }
-            Some(Fault::Refused(status)) => {
+            Some(ProviderFault::Refused(status)) => {
                 return self.whole(status, "", "application/json", &dialect.refusal("api_error")).await;
             }
-            Some(Fault::Page) => return self.whole(200, "", "text/html", "<h1>Welcome to the hotel</h1>").await,
-            Some(Fault::Stall(0)) => return self.wait().await,
-            Some(Fault::Cut(0)) => return Err(io::ErrorKind::ConnectionAborted.into()),
-            Some(Fault::Stall(place) | Fault::Cut(place)) => Err(place),
-            Some(Fault::Garbage(_) | Fault::InStream(_) | Fault::Twice(_) | Fault::Disorder(_)) | None => Ok(()),
+            Some(ProviderFault::Page) => {
+                return self.whole(200, "", "text/html", "<h1>Welcome to the hotel</h1>").await;
+            }
+            Some(ProviderFault::Stall(0)) => return self.wait().await,
+            Some(ProviderFault::Cut(0)) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Some(ProviderFault::Stall(place) | ProviderFault::Cut(place)) => Err(place),
+            Some(
+                ProviderFault::Garbage(_)
+                | ProviderFault::InStream(_)
+                | ProviderFault::Twice(_)
+                | ProviderFault::Disorder(_),
+            )
+            | None => Ok(()),
         };
         self.head().await?;
         let body = body();
@@ -82,8 +95,8 @@ impl Connection {
             Ok(()) => {
                 let mut rest = body.as_str();
                 if let Some(gate) = &reply.gate {
-                    let events = dialect::tell(dialect, &reply.said, tokens);
-                    let first = events.iter().position(|event| event.is_piece).map_or(0, |at| at + 1);
+                    let events = dialect::encode(dialect, &reply.answer, tokens);
+                    let first = events.iter().position(|event| event.is_delta).map_or(0, |at| at + 1);
                     let begin: usize = events[..first].iter().map(|event| event.text.len()).sum();
                     self.body(&rest.as_bytes()[..begin], reply.split).await?;
                     gate.pass().await;
@@ -94,10 +107,10 @@ impl Connection {
             }
             Err(place) => {
                 // The last byte is never sent, so that a cut answer is never complete.
-                let end = (body.len() - 1) as u64 * place / PLACES;
+                let end = (body.len() - 1) as u64 * place / POSITIONS;
                 self.body(&body.as_bytes()[..end as usize], reply.split).await?;
                 match reply.fault {
-                    Some(Fault::Stall(_)) => self.wait().await,
+                    Some(ProviderFault::Stall(_)) => self.wait().await,
                     _ => Err(io::ErrorKind::ConnectionAborted.into()),
                 }
             }
@@ -110,9 +123,9 @@ impl Connection {
 
     /// Sends the bytes of a body in arbitrary pieces.
     async fn body(&mut self, mut bytes: &[u8], split: Option<u64>) -> io::Result<()> {
-        let mut dice = split.map(Dice::new);
+        let mut dice = split.map(SeededRng::new);
         while !bytes.is_empty() {
-            let size = dice.as_mut().map_or(bytes.len(), |dice| 1 + dice.below(PIECE) as usize);
+            let size = dice.as_mut().map_or(bytes.len(), |dice| 1 + dice.below(MAX_PIECE) as usize);
             let (piece, rest) = bytes.split_at(size.min(bytes.len()));
             let mut chunk = format!("{:x}\r\n", piece.len()).into_bytes();
             chunk.extend_from_slice(piece);

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Call, Fault, Seen, denied, good, markup};
-use crate::fake_http::Reply;
+use super::{TelegramCall, TelegramFault, VisibleMessage, denied, good, markup};
+use crate::fake_http::FakeHttpReply;
 
 /// Everything that Telegram knows about a bot.
 #[derive(Debug, Default)]
-pub(super) struct Bot {
+pub(super) struct FakeBot {
     pub(super) updates: Vec<Value>,
     /// Acknowledged updates, for a fault that sends them again.
-    old: Vec<Value>,
-    pub(super) faults: Vec<(String, Fault)>,
+    acknowledged: Vec<Value>,
+    pub(super) faults: Vec<(String, TelegramFault)>,
     pub(super) files: BTreeMap<String, Vec<u8>>,
-    pub(super) calls: Vec<Call>,
-    pub(super) seen: Vec<Seen>,
+    pub(super) calls: Vec<TelegramCall>,
+    pub(super) visible_messages: Vec<VisibleMessage>,
     last_update: i64,
     last_message: i64,
     polls: u64,
     has_webhook: bool,
 }
 
-impl Bot {
-    pub(super) fn happens(&mut self, mut update: Value) -> i64 {
+impl FakeBot {
+    pub(super) fn add_update(&mut self, mut update: Value) -> i64 {
         self.last_update += 1;
         let number = self.last_update + 1000;
         update["update_id"] = json!(number);
@@ -37,7 +37,7 @@ impl Bot {
     }
 
     /// Records a call and returns its fault.
-    pub(super) fn called(&mut self, call: &Call) -> Option<Fault> {
+    pub(super) fn record_call(&mut self, call: &TelegramCall) -> Option<TelegramFault> {
         self.calls.push(call.clone());
         let at = self.faults.iter().position(|(method, _)| *method == call.method)?;
         Some(self.faults.remove(at).1)
@@ -53,13 +53,13 @@ impl Bot {
         let (old, waiting) = self.updates.drain(..).partition(is_old);
         self.updates = waiting;
         let old: Vec<Value> = old;
-        self.old.extend(old);
+        self.acknowledged.extend(old);
         self.polls += 1;
         Ok(self.polls)
     }
 
     /// Returns the response to a poll; `None` if it has to wait.
-    pub(super) fn poll(&self, poll: u64, params: &Value, fault: Option<&Fault>) -> Option<Reply> {
+    pub(super) fn poll(&self, poll: u64, params: &Value, fault: Option<&TelegramFault>) -> Option<FakeHttpReply> {
         if poll != self.polls {
             let why =
                 "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running";
@@ -68,18 +68,18 @@ impl Bot {
         let limit = params["limit"].as_u64().unwrap_or(100) as usize;
         let mut updates: Vec<&Value> = self.updates.iter().take(limit).collect();
         match fault {
-            Some(Fault::Disorder) => {
+            Some(TelegramFault::Disorder) => {
                 updates.reverse();
                 updates = updates.iter().flat_map(|update| [*update, *update]).collect();
             }
-            Some(Fault::Again) => updates.splice(0..0, &self.old).for_each(drop),
+            Some(TelegramFault::Again) => updates.splice(0..0, &self.acknowledged).for_each(drop),
             Some(_) | None => {}
         }
         (!updates.is_empty()).then(|| good(&json!(updates)))
     }
 
     /// Executes a method.
-    pub(super) fn answer(&mut self, call: &Call) -> Reply {
+    pub(super) fn answer(&mut self, call: &TelegramCall) -> FakeHttpReply {
         let params = &call.params;
         match call.method.as_str() {
             "getMe" => good(&json!({
@@ -99,9 +99,9 @@ impl Bot {
             },
             "editMessageText" => self.edit(params),
             "deleteMessage" => {
-                let before = self.seen.len();
-                self.seen.retain(|seen| params["message_id"] != seen.id);
-                let is_gone = self.seen.len() < before;
+                let before = self.visible_messages.len();
+                self.visible_messages.retain(|seen| params["message_id"] != seen.id);
+                let is_gone = self.visible_messages.len() < before;
                 if is_gone { good(&json!(true)) } else { denied(400, "Bad Request: message to delete not found") }
             }
             "sendPoll" => self.send(call, "question", 300),
@@ -111,9 +111,9 @@ impl Bot {
         }
     }
 
-    fn send(&mut self, call: &Call, field: &str, limit: usize) -> Reply {
+    fn send(&mut self, call: &TelegramCall, field: &str, limit: usize) -> FakeHttpReply {
         let params = &call.params;
-        let text = match words(params, field, limit) {
+        let text = match message_text(params, field, limit) {
             Ok(text) if text.is_empty() && field == "text" => return denied(400, "Bad Request: message text is empty"),
             Ok(text) => text,
             Err(refusal) => return refusal,
@@ -128,16 +128,16 @@ impl Bot {
         let (chat, topic) = (read("chat_id"), read("message_thread_id").as_i64());
         let reply_to = read("reply_parameters")["message_id"].as_i64();
         let shown = json!({"message_id": id, "date": 1, "chat": {"id": chat}, "text": text});
-        self.seen.push(Seen { id, chat, topic, text, reply_to, method: call.method.clone() });
+        self.visible_messages.push(VisibleMessage { id, chat, topic, text, reply_to, method: call.method.clone() });
         good(&shown)
     }
 
-    fn edit(&mut self, params: &Value) -> Reply {
-        let text = match words(params, "text", 4096) {
+    fn edit(&mut self, params: &Value) -> FakeHttpReply {
+        let text = match message_text(params, "text", 4096) {
             Ok(text) => text,
             Err(refusal) => return refusal,
         };
-        match self.seen.iter_mut().find(|seen| params["message_id"] == seen.id) {
+        match self.visible_messages.iter_mut().find(|seen| params["message_id"] == seen.id) {
             Some(seen) if seen.text == text => denied(400, "Bad Request: message is not modified"),
             Some(seen) => {
                 seen.text = text;
@@ -149,7 +149,7 @@ impl Bot {
 }
 
 /// Returns the text of a message without tags; an error if Telegram would reject it.
-fn words(params: &Value, field: &str, limit: usize) -> Result<String, Reply> {
+fn message_text(params: &Value, field: &str, limit: usize) -> Result<String, FakeHttpReply> {
     let given = params[field].as_str().unwrap_or_default();
     let text = if params["parse_mode"] == "HTML" { markup::text(given) } else { Ok(given.to_owned()) };
     let text = text.map_err(|why| denied(400, &format!("Bad Request: can't parse entities: {why}")))?;

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::fake_http::Request;
+use crate::fake_http::FakeHttpRequest;
 
 /// A file of a form: parameter, file name and bytes.
-type File = (String, String, Vec<u8>);
+type FormFile = (String, String, Vec<u8>);
 
 /// Returns the parameters and the file of a form; `None` if the request has no form.
-pub(super) fn read(request: &Request) -> Option<(Value, File)> {
+pub(super) fn read(request: &FakeHttpRequest) -> Option<(Value, FormFile)> {
     let boundary = request.header("content-type")?.strip_prefix("multipart/form-data; boundary=")?;
     let boundary = format!("--{boundary}").into_bytes();
     let (mut params, mut file) = (Map::new(), None);

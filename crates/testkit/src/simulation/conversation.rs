@@ -13,20 +13,20 @@ use std::{
     time::Duration,
 };
 
-use homard_agent::courier::Action;
+use homard_agent::channel_sender::MessageActionKind;
 use homard_model::{Error, ErrorKind, Request, stream::CallDelta};
 use homard_proto::message::{Message, StopReason};
 
 use super::done;
 use crate::{
-    chance::Dice,
-    courier::Heard,
-    play::{ENCORE, Played, play_out},
-    script::{Step, Turn},
-    sweep::{fine, question},
+    channel_sender::AcceptedMessage,
+    rng::SeededRng,
+    runner::{ENCORE, TraceResult, play_out},
+    script::{AnswerStep, ScriptedAnswer},
+    sweep::{default_answer, request_id},
     trace::Trace,
 };
-use reader::{Account, Command, Kind, LogLine, Said, Wrote};
+use reader::{Account, Command, Kind, LogLine, ModelText, Wrote};
 
 /// Maximum answers to one message, the last of which calls no tool.
 const ANSWERS: usize = 4;
@@ -44,7 +44,7 @@ const LAST: u64 = 99;
 #[derive(Debug)]
 pub struct Conversation {
     /// The events, the transcripts and the platform's log.
-    pub played: Played,
+    pub played: TraceResult,
     account: Account,
 }
 
@@ -65,7 +65,7 @@ pub fn converse(seed: u64) -> anyhow::Result<Conversation> {
     let plan = Plan::new(seed);
     let trace = Trace::read(&format!("conversation {seed}"), &plan.trace)?;
     let speaker =
-        Speaker { dice: Dice::new(seed), requests: 0, last_report: None, said: Vec::new(), pauses: Vec::new() };
+        Speaker { dice: SeededRng::new(seed), requests: 0, last_report: None, said: Vec::new(), pauses: Vec::new() };
     let model = Arc::new(Mutex::new(speaker));
     let speaker = model.clone();
     let answers = move |request: &Request| speaker.lock().unwrap_or_else(PoisonError::into_inner).answer(request);
@@ -86,8 +86,8 @@ impl Conversation {
 
     /// What the model said to which message, for people.
     pub fn script(&self) -> String {
-        let line = |said: &Said| {
-            let Said { request, kind, chat, to, asked, text, at, is_kept, .. } = said;
+        let line = |said: &ModelText| {
+            let ModelText { request, kind, chat, to, asked, text, at, is_kept, .. } = said;
             let kept = if *is_kept { "kept" } else { "not kept" };
             format!("{} at {at:?} in {chat} to {to} {kind:?} {text:?} for {asked}, {kept}", request + 1)
         };
@@ -117,7 +117,7 @@ impl Conversation {
 
 impl Plan {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0x00c0_ffee);
+        let mut dice = SeededRng::new(seed ^ 0x00c0_ffee);
         let mode = *dice.pick(&["steer", "steer", "steer", "followup", "collect", "steer-backlog", "interrupt"]);
         let cap = if dice.percent(20) { 1 + dice.below(2) } else { 50 };
         let drop = dice.pick(&["old", "new", "summarize"]);
@@ -168,7 +168,7 @@ impl Plan {
     }
 
     /// What happens, in order; returns when it has.
-    fn acts(&mut self, dice: &mut Dice, lines: &mut Vec<String>) -> u64 {
+    fn acts(&mut self, dice: &mut SeededRng, lines: &mut Vec<String>) -> u64 {
         let mut at = 0;
         for number in 1..5 + dice.below(9) {
             at += dice.below(8) * dice.below(500);
@@ -223,22 +223,22 @@ impl Wrote {
 
 /// The model: random, with numbered texts.
 struct Speaker {
-    dice: Dice,
+    dice: SeededRng,
     requests: usize,
     /// What the last heartbeat reported, if the next one may report the same again.
     last_report: Option<String>,
-    said: Vec<Said>,
+    said: Vec<ModelText>,
     /// How long each answer took.
     pauses: Vec<Duration>,
 }
 
 impl Speaker {
-    fn answer(&mut self, request: &Request) -> Turn {
+    fn answer(&mut self, request: &Request) -> ScriptedAnswer {
         self.requests += 1;
-        let (asked, answers) = question(request);
+        let (asked, answers) = request_id(request);
         if asked.starts_with(ENCORE) {
             self.pauses.push(Duration::ZERO);
-            return fine();
+            return default_answer();
         }
         let is_heartbeat = asked.starts_with("hb") && !last_text(request).contains("System event");
         let is_last = user_texts(request).any(|text| names(&text).iter().any(|name| name[1..] == LAST.to_string()));
@@ -255,20 +255,21 @@ impl Speaker {
         } else if !is_last && self.dice.percent(5) {
             let text = format!("e{number} re {re}");
             self.said.push(turn.said(Kind::Error, &text));
-            turn.steps.push(Step::Fail(Error::new(ErrorKind::Rejected, text)));
+            turn.steps.push(AnswerStep::Fail(Error::new(ErrorKind::Rejected, text)));
         } else {
             if last_text(request).contains("System event") {
                 self.last_report = None;
             }
             let text = self.last_words(&turn, &re);
             self.said.push(turn.said(Kind::Answer, &text));
-            turn.steps.push(Step::Text(text));
+            turn.steps.push(AnswerStep::Text(text));
             turn.pause(&mut self.dice);
             turn.steps.push(done(StopReason::Stop));
         }
-        let pauses = turn.steps.iter().map(|step| if let Step::Pause(time) = step { *time } else { Duration::ZERO });
+        let pauses =
+            turn.steps.iter().map(|step| if let AnswerStep::Pause(time) = step { *time } else { Duration::ZERO });
         self.pauses.push(pauses.sum());
-        Turn(turn.steps)
+        ScriptedAnswer(turn.steps)
     }
 
     /// Calls a tool.
@@ -281,7 +282,7 @@ impl Speaker {
                 let elsewhere = if turn.chat == CHATS[0] { CHATS[1] } else { CHATS[0] };
                 let to = if self.dice.percent(15) { elsewhere } else { turn.chat };
                 let call = format!("c{number}");
-                self.said.push(Said { to, call: Some(call.clone()), ..turn.said(Kind::Sent, &text) });
+                self.said.push(ModelText { to, call: Some(call.clone()), ..turn.said(Kind::Sent, &text) });
                 let arguments = serde_json::json!({"action": "send", "target": to, "message": text});
                 ("message", arguments.to_string(), call)
             }
@@ -292,10 +293,10 @@ impl Speaker {
         if !is_heartbeat && self.dice.percent(30) {
             let text = format!("n{number} first");
             self.said.push(turn.said(Kind::Words, &text));
-            turn.steps.push(Step::Text(text));
+            turn.steps.push(AnswerStep::Text(text));
         }
         let call = CallDelta { index: 0, id: Some(id), name: Some(name.to_owned()), arguments };
-        turn.steps.push(Step::Call(call));
+        turn.steps.push(AnswerStep::Call(call));
         turn.steps.push(done(StopReason::ToolUse));
     }
 
@@ -303,7 +304,7 @@ impl Speaker {
     fn report(&mut self, turn: &mut Speaking) {
         let text = match (self.dice.below(10), &self.last_report) {
             (0..3, _) => {
-                turn.steps.extend([Step::Text("HEARTBEAT_OK".to_owned()), done(StopReason::Stop)]);
+                turn.steps.extend([AnswerStep::Text("HEARTBEAT_OK".to_owned()), done(StopReason::Stop)]);
                 return;
             }
             (3..6, Some(text)) => text.clone(),
@@ -311,7 +312,7 @@ impl Speaker {
         };
         self.last_report = Some(text.clone());
         self.said.push(turn.said(Kind::Finding, &text));
-        turn.steps.extend([Step::Text(text), done(StopReason::Stop)]);
+        turn.steps.extend([AnswerStep::Text(text), done(StopReason::Stop)]);
     }
 
     /// The end of an answer: often about what was sent just before, because a repetition is withheld and news is not.
@@ -336,16 +337,16 @@ struct Speaking {
     chat: &'static str,
     asked: String,
     answers: BTreeSet<String>,
-    steps: Vec<Step>,
+    steps: Vec<AnswerStep>,
 }
 
 impl Speaking {
-    fn pause(&mut self, dice: &mut Dice) {
-        self.steps.push(Step::Pause(Duration::from_millis(dice.below(4) * dice.below(300))));
+    fn pause(&mut self, dice: &mut SeededRng) {
+        self.steps.push(AnswerStep::Pause(Duration::from_millis(dice.below(4) * dice.below(300))));
     }
 
-    fn said(&self, kind: Kind, text: &str) -> Said {
-        Said {
+    fn said(&self, kind: Kind, text: &str) -> ModelText {
+        ModelText {
             request: self.request,
             kind,
             chat: self.chat,
@@ -405,13 +406,13 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 /// What the reader gets: the platform's log, what the model said and was shown of it later, and what people wrote.
-fn account(played: &Played, (said, pauses): (Vec<Said>, Vec<Duration>), plan: Plan) -> Account {
+fn account(played: &TraceResult, (said, pauses): (Vec<ModelText>, Vec<Duration>), plan: Plan) -> Account {
     let kills: Vec<_> = played.log.restarts.iter().map(|(at, _)| *at).collect();
     let of_session = |chat: &'static str, from: usize| {
         let later = played.seen.iter().skip(from);
         later.filter(move |seen| chat_of(&seen.request) == chat).map(|seen| (seen.at, &seen.request))
     };
-    let shown = |said: &Said, request: &Request| {
+    let shown = |said: &ModelText, request: &Request| {
         let is_shown = |message: &&Arc<Message>| match (&***message, &said.call) {
             (Message::ToolResult(result), Some(call)) => result.tool_call_id == *call && !result.is_error,
             (Message::Assistant(known), None) => known.text() == said.text,
@@ -421,7 +422,7 @@ fn account(played: &Played, (said, pauses): (Vec<Said>, Vec<Duration>), plan: Pl
     };
     let said = said.into_iter().map(|said| {
         let later = || of_session(said.chat, said.request + 1);
-        let (next, other) = (later().next(), later().find(|(_, request)| question(request).0 != said.asked));
+        let (next, other) = (later().next(), later().find(|(_, request)| request_id(request).0 != said.asked));
         let at = played.seen[said.request].at;
         let count = |request: Option<(Duration, &Request)>| request.map_or(0, |(_, request)| shown(&said, request));
         // What was shown may not have been stored yet, and is gone after a kill.
@@ -429,7 +430,7 @@ fn account(played: &Played, (said, pauses): (Vec<Said>, Vec<Duration>), plan: Pl
         let after = killed_at.and_then(|kill| later().find(|(at, _)| at > kill));
         let is_lost = after.is_some() && count(after) < count(next);
         let is_kept = count(next) > shown(&said, &played.seen[said.request].request) && !is_lost;
-        Said {
+        ModelText {
             at,
             done_at: at + pauses[said.request],
             next_at: next.map_or(Duration::MAX, |(at, _)| at),
@@ -438,9 +439,9 @@ fn account(played: &Played, (said, pauses): (Vec<Said>, Vec<Duration>), plan: Pl
             ..said
         }
     });
-    let log = |heard: &[Heard]| {
-        let sent = heard.iter().filter(|heard| heard.said.action == Action::Send);
-        let line = |Heard { at, said }: &Heard| LogLine {
+    let log = |heard: &[AcceptedMessage]| {
+        let sent = heard.iter().filter(|heard| heard.message.action == MessageActionKind::Send);
+        let line = |AcceptedMessage { at, message: said }: &AcceptedMessage| LogLine {
             at: *at,
             chat: said.to.clone(),
             text: said.text.clone(),
@@ -473,6 +474,6 @@ fn commands(chat: &'static str, request: &Request) -> Vec<Command> {
         Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) | Message::Other(_) => None,
     });
     let reports = |name: &str| user_texts(request).filter(|text| names(text).contains(name)).count();
-    let started_at = |at: u64| Duration::from_millis(at.saturating_sub(crate::play::EPOCH_MS));
+    let started_at = |at: u64| Duration::from_millis(at.saturating_sub(crate::runner::EPOCH_MS));
     started.map(|(name, at)| Command { chat, started_at: started_at(at), reports: reports(&name), name }).collect()
 }

@@ -8,10 +8,10 @@ use homard_proto::message::StopReason;
 
 use super::done;
 use crate::{
-    chance::Dice,
-    play::{ENCORE, Played, play_out},
-    script::{Step, Turn},
-    sweep::{fine, question},
+    rng::SeededRng,
+    runner::{ENCORE, TraceResult, play_out},
+    script::{AnswerStep, ScriptedAnswer},
+    sweep::{default_answer, request_id},
     trace::Trace,
 };
 
@@ -20,7 +20,7 @@ const COMMITS: u64 = 40;
 
 /// The trace of a seed, as a file would have it.
 pub fn write(seed: u64) -> String {
-    let mut dice = Dice::new(seed);
+    let mut dice = SeededRng::new(seed);
     let mut lines = vec![
         format!("set slots={} timeout=600s down={}ms", 1 + dice.below(3), dice.below(500)),
         "set tool put idempotent {}".to_owned(),
@@ -54,30 +54,30 @@ pub fn write(seed: u64) -> String {
 }
 
 /// Plays a seed. The same seed always gives the same.
-pub fn simulate(seed: u64) -> anyhow::Result<Played> {
+pub fn simulate(seed: u64) -> anyhow::Result<TraceResult> {
     let trace = Trace::read(&format!("seed {seed}"), &write(seed))?;
     play_out(&trace, Box::new(move |request| say(seed, request)))
 }
 
-fn say(seed: u64, request: &Request) -> Turn {
-    let (message, answers) = question(request);
+fn say(seed: u64, request: &Request) -> ScriptedAnswer {
+    let (message, answers) = request_id(request);
     if message.starts_with(ENCORE) {
-        return fine();
+        return default_answer();
     }
     let place = message.bytes().fold(seed, |sum, byte| sum.wrapping_mul(131).wrapping_add(u64::from(byte)));
-    let mut dice = Dice::new(place.wrapping_mul(131).wrapping_add(answers as u64));
+    let mut dice = SeededRng::new(place.wrapping_mul(131).wrapping_add(answers as u64));
     let mut steps = vec![
-        Step::Pause(Duration::from_millis(dice.below(800))),
-        Step::Text(format!("answer {answers} to {message}")),
-        Step::Pause(Duration::from_millis(dice.below(300))),
+        AnswerStep::Pause(Duration::from_millis(dice.below(800))),
+        AnswerStep::Text(format!("answer {answers} to {message}")),
+        AnswerStep::Pause(Duration::from_millis(dice.below(300))),
     ];
     if answers < 2 && dice.percent(60) {
         let (name, arguments) = *dice.pick(&[("exec", "{\"cmd\":\"x\"}"), ("read", "{\"path\":\"x\"}"), ("put", "{}")]);
         let id = Some(format!("{message}-{answers}"));
         let call = CallDelta { index: 0, id, name: Some(name.to_owned()), arguments: arguments.to_owned() };
-        steps.extend([Step::Call(call), done(StopReason::ToolUse)]);
+        steps.extend([AnswerStep::Call(call), done(StopReason::ToolUse)]);
     } else {
         steps.push(done(StopReason::Stop));
     }
-    Turn(steps)
+    ScriptedAnswer(steps)
 }

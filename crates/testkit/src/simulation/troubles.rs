@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use homard_model::{Error, ErrorKind, Request, stream::Done};
+use homard_model::{Error, ErrorKind, Request, stream::AnswerEnd};
 use homard_proto::message::{StopReason, Usage};
 
 use serde_json::{Value, json};
 
 use crate::{
-    chance::Dice,
-    play::EPOCH_MS,
-    script::{Step, Turn},
+    rng::SeededRng,
+    runner::EPOCH_MS,
+    script::{AnswerStep, ScriptedAnswer},
 };
 
 /// One of this many scenarios has long texts.
@@ -25,7 +25,7 @@ const SUMMARY: &str = "## Goal\nKeep the house.\n## Constraints\nnone\n## Progre
     the house stands by the sea where it always stood";
 
 /// More lines for the trace of a seed that ends at this time.
-pub(super) fn lines(dice: &mut Dice, (seed, end): (u64, u64)) -> Vec<String> {
+pub(super) fn lines(dice: &mut SeededRng, (seed, end): (u64, u64)) -> Vec<String> {
     let mut lines = vec![format!("set retries={} down={}ms", dice.below(3), 20 + dice.below(600))];
     if dice.percent(60) {
         lines.push("set fallback=200000 fallback=200000".to_owned());
@@ -75,16 +75,20 @@ fn is_talkative(seed: u64) -> bool {
 }
 
 /// What a model does instead of what it would do in a fair world.
-pub(super) fn say(dice: &mut Dice, seed: u64, request: &Request) -> Option<Turn> {
-    let pause = Step::Pause(Duration::from_millis(dice.below(300)));
-    let done = || Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
-    let text = |text: &str| Step::Text(text.to_owned());
+pub(super) fn say(dice: &mut SeededRng, seed: u64, request: &Request) -> Option<ScriptedAnswer> {
+    let pause = AnswerStep::Pause(Duration::from_millis(dice.below(300)));
+    let done = || AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
+    let text = |text: &str| AnswerStep::Text(text.to_owned());
     // Only compaction requests have no tools.
     if request.tools.is_empty() {
-        let bad = Step::Fail(Error::new(ErrorKind::Server, "nobody sums up"));
-        return Some(Turn(if dice.percent(80) { vec![pause, text(SUMMARY), done()] } else { vec![pause, bad] }));
+        let bad = AnswerStep::Fail(Error::new(ErrorKind::Server, "nobody sums up"));
+        return Some(ScriptedAnswer(if dice.percent(80) {
+            vec![pause, text(SUMMARY), done()]
+        } else {
+            vec![pause, bad]
+        }));
     }
-    let fails = |kind, why: &str| Step::Fail(Error::new(kind, why));
+    let fails = |kind, why: &str| AnswerStep::Fail(Error::new(kind, why));
     let last = match dice.below(100) {
         0..5 => fails(ErrorKind::RateLimit, "slow down"),
         5..9 => fails(ErrorKind::Overloaded, "busy"),
@@ -93,14 +97,14 @@ pub(super) fn say(dice: &mut Dice, seed: u64, request: &Request) -> Option<Turn>
         14..16 => fails(ErrorKind::Rejected, "no such thing"),
         16..18 => fails(ErrorKind::Billing, "pay first"),
         18..22 => fails(ErrorKind::Overflow, "prompt is too long"),
-        22..24 => return Some(Turn(vec![pause, done()])),
+        22..24 => return Some(ScriptedAnswer(vec![pause, done()])),
         24..60 if is_talkative(seed) => {
-            return Some(Turn(vec![pause, Step::Text(LONG.repeat(900)), done()]));
+            return Some(ScriptedAnswer(vec![pause, AnswerStep::Text(LONG.repeat(900)), done()]));
         }
         _ => return None,
     };
     let mut steps = vec![pause];
     steps.extend(dice.percent(30).then(|| text("Well, ")));
     steps.push(last);
-    Some(Turn(steps))
+    Some(ScriptedAnswer(steps))
 }

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::Class;
+use homard_agent::RunClass;
 use homard_proto::{Generation, Route, RunId};
 use homard_reply::{
-    blocks::{Break, Rules},
-    chunk::{Bounds, Prefer},
+    blocks::{BlockBreak, BlockRules},
+    chunk::{ChunkBounds, CutPreference},
     coalesce::Settings,
 };
 use homard_store::{Origin, Sender};
 use serde_json::{Value, json};
 
 use super::{
-    Act, Deed, Phone, Process, Trace,
-    scan::{Scanner, Wrong},
+    ActKind, PlatformMessage, ProcessKind, Trace, TraceAct,
+    scan::{LineScanner, SyntaxMessage},
 };
 
 /// Parses what follows `at` into the trace.
-pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wrong> {
+pub(super) fn parse(scan: &mut LineScanner<'_>, trace: &mut Trace) -> Result<(), SyntaxMessage> {
     let at = scan.time()?;
     let text = scan.rest().to_owned();
     let expected = "`say`, `chat`, `phone`, `agent`, `wait`, `abort`, `event`, `reset`, `undo`, `resize`, `drain`, `shutdown`, \
@@ -27,39 +27,39 @@ pub(super) fn read(scan: &mut Scanner<'_>, trace: &mut Trace) -> Result<(), Wron
         "say" => say(scan, trace)?,
         "chat" => chat(scan, trace)?,
         "phone" => phone(scan, trace)?,
-        "agent" => Deed::Agent { principal: "owner".to_owned(), generation: generation(scan), params: scan.json()? },
+        "agent" => ActKind::Agent { principal: "owner".to_owned(), generation: generation(scan), params: scan.json()? },
         "wait" => wait(scan)?,
-        "abort" if scan.rest().starts_with(['{', '[']) => Deed::Abort { params: scan.json()? },
-        "abort" => Deed::AbortRun(run(scan)?),
-        "event" => Deed::Event { text: scan.quoted()?, key: key(scan)? },
-        "reset" => Deed::Reset { key: key(scan)? },
-        "undo" => Deed::Undo { key: key(scan)? },
+        "abort" if scan.rest().starts_with(['{', '[']) => ActKind::Abort { params: scan.json()? },
+        "abort" => ActKind::AbortRun(run(scan)?),
+        "event" => ActKind::Event { text: scan.quoted()?, key: key(scan)? },
+        "reset" => ActKind::Reset { key: key(scan)? },
+        "undo" => ActKind::Undo { key: key(scan)? },
         "resize" => resize(scan)?,
-        "drain" => Deed::Drain(scan.time()?),
-        "shutdown" => Deed::ShutDown,
-        "restart" if scan.take("local") => Deed::Restart(Process::LocalTurn),
-        "restart" => Deed::Restart(Process::Gateway),
-        "release" => Deed::Release(run(scan)?),
-        "drop" => Deed::Drop(run(scan)?),
+        "drain" => ActKind::Drain(scan.time()?),
+        "shutdown" => ActKind::ShutDown,
+        "restart" if scan.take("local") => ActKind::Restart(ProcessKind::LocalTurn),
+        "restart" => ActKind::Restart(ProcessKind::Gateway),
+        "release" => ActKind::Release(run(scan)?),
+        "drop" => ActKind::Drop(run(scan)?),
         word => return Err(format!("expected {expected}, found `{word}`")),
     };
     scan.end()?;
-    trace.acts.push(Act { at, text, deed });
+    trace.acts.push(TraceAct { at, text, kind: deed });
     Ok(())
 }
 
-fn generation(scan: &mut Scanner<'_>) -> Generation {
+fn generation(scan: &mut LineScanner<'_>) -> Generation {
     if scan.take("p3") { Generation::Three } else { Generation::Four }
 }
 
-fn run(scan: &mut Scanner<'_>) -> Result<RunId, Wrong> {
+fn run(scan: &mut LineScanner<'_>) -> Result<RunId, SyntaxMessage> {
     let word = scan.word("the name of a run")?;
     RunId::parse(word).map_err(|error| error.to_string())
 }
 
 /// Returns the default name of a run: messages are counted.
 fn next_run(trace: &Trace) -> String {
-    let is_message = |act: &&Act| act.text.starts_with("say ") || act.text.starts_with("chat ");
+    let is_message = |act: &&TraceAct| act.text.starts_with("say ") || act.text.starts_with("chat ");
     format!("run-{}", trace.acts.iter().filter(is_message).count() + 1)
 }
 
@@ -93,12 +93,12 @@ const CHAT: [(&str, &str); 9] = [
 
 /// Parses the settings of a message into parameters; `timeout` is a number. Also returns the sender.
 fn settings(
-    scan: &mut Scanner<'_>,
+    scan: &mut LineScanner<'_>,
     verb: &str,
     known: &[(&str, &str)],
     timeout: (&str, &str),
     params: &mut Value,
-) -> Result<String, Wrong> {
+) -> Result<String, SyntaxMessage> {
     let mut principal = "owner".to_owned();
     while !scan.is_empty() {
         let (name, value) = scan.setting()?;
@@ -116,18 +116,18 @@ fn settings(
     Ok(principal)
 }
 
-fn say(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
+fn say(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessage> {
     let mut params = json!({"message": scan.quoted()?});
     let principal = settings(scan, "say", &SAY, ("timeout", "seconds"), &mut params)?;
     if params.get("idempotencyKey").is_none() {
         params["idempotencyKey"] = next_run(trace).into();
     }
-    Ok(Deed::Agent { principal, generation: Generation::Four, params })
+    Ok(ActKind::Agent { principal, generation: Generation::Four, params })
 }
 
-fn chat(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
+fn chat(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessage> {
     if scan.rest().starts_with('{') {
-        return Ok(Deed::Chat { principal: "owner".to_owned(), params: scan.json()?, blocks: None, message: None });
+        return Ok(ActKind::Chat { principal: "owner".to_owned(), params: scan.json()?, blocks: None, message: None });
     }
     let mut params = json!({"message": scan.quoted()?, "sessionKey": "main"});
     let principal = settings(scan, "chat", &CHAT, ("timeoutMs", "milliseconds"), &mut params)?;
@@ -138,11 +138,11 @@ fn chat(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
     if params.get("idempotencyKey").is_none() {
         params["idempotencyKey"] = next_run(trace).into();
     }
-    Ok(Deed::Chat { principal, params, blocks, message })
+    Ok(ActKind::Chat { principal, params, blocks, message })
 }
 
-fn phone(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
-    let number = trace.acts.iter().filter(|act| matches!(act.deed, Deed::Phone(_))).count() + 1;
+fn phone(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMessage> {
+    let number = trace.acts.iter().filter(|act| matches!(act.kind, ActKind::PlatformMessage(_))).count() + 1;
     let words = scan.quoted()?;
     let mut said = BTreeMap::new();
     while !scan.is_empty() {
@@ -156,52 +156,52 @@ fn phone(scan: &mut Scanner<'_>, trace: &Trace) -> Result<Deed, Wrong> {
     let given = |name: &str, usual: &str| said.get(name).cloned().unwrap_or_else(|| usual.to_owned());
     let (channel, account, from) = (given("channel", "telegram"), given("account", "default"), given("from", "7"));
     let thread = said.get("thread").map(String::as_str);
-    Ok(Deed::Phone(Box::new(Phone {
+    Ok(ActKind::PlatformMessage(Box::new(PlatformMessage {
         key: given("key", "main"),
         principal: given("as", "owner"),
         route: Route::new(Some(&channel), Some(&given("to", &from)), Some(&account), thread),
         origin: Origin { channel, account, event: given("event", &format!("e{number}")) },
         sender: Sender { id: from, name: said.get("name").cloned(), username: None },
         message: given("message", &format!("m{number}")),
-        words,
+        text: words,
     })))
 }
 
 /// Parses rules for a reply in blocks: `5..20`, then `end` to send nothing before the end of the message, `idle:1000`
 /// to merge what comes within that many milliseconds.
-fn blocks_rules(text: &str) -> Result<Rules, Wrong> {
+fn blocks_rules(text: &str) -> Result<BlockRules, SyntaxMessage> {
     let wrong = || format!("expected `MIN..MAX [end] [idle:MS]`, found `{text}`");
     let mut words = text.split_whitespace();
     let (min, max) = words.next().and_then(|word| word.split_once("..")).ok_or_else(wrong)?;
     let number = |word: &str| word.parse::<usize>().ok().ok_or_else(wrong);
-    let bounds = Bounds { min: number(min)?, max: number(max)?, prefer: Prefer::Paragraph };
-    let mut rules = Rules { from: Break::TextEnd, bounds, coalesce: None };
+    let bounds = ChunkBounds { min: number(min)?, max: number(max)?, prefer: CutPreference::Paragraph };
+    let mut rules = BlockRules { from: BlockBreak::TextEnd, bounds, coalesce: None };
     for word in words {
         match word.strip_prefix("idle:") {
             Some(idle) => {
                 let (idle_ms, joiner) = (number(idle)? as u64, bounds.prefer.joiner());
                 rules.coalesce = Some(Settings { min: 1, max: 4000, idle_ms, joiner });
             }
-            None if word == "end" => rules.from = Break::MessageEnd,
+            None if word == "end" => rules.from = BlockBreak::MessageEnd,
             None => return Err(wrong()),
         }
     }
     Ok(rules)
 }
 
-fn wait(scan: &mut Scanner<'_>) -> Result<Deed, Wrong> {
+fn wait(scan: &mut LineScanner<'_>) -> Result<ActKind, SyntaxMessage> {
     if scan.peek() == "p3" || scan.rest().starts_with(['{', '[']) {
-        return Ok(Deed::Wait { generation: generation(scan), params: scan.json()? });
+        return Ok(ActKind::Wait { generation: generation(scan), params: scan.json()? });
     }
     let mut params = json!({"runId": run(scan)?});
     if scan.take("for") {
         params["timeoutMs"] = u64::try_from(scan.time()?.as_millis()).unwrap_or(u64::MAX).into();
     }
-    Ok(Deed::Wait { generation: Generation::Four, params })
+    Ok(ActKind::Wait { generation: Generation::Four, params })
 }
 
 /// Parses the session of an act.
-fn key(scan: &mut Scanner<'_>) -> Result<String, Wrong> {
+fn key(scan: &mut LineScanner<'_>) -> Result<String, SyntaxMessage> {
     if scan.is_empty() {
         return Ok("main".to_owned());
     }
@@ -211,18 +211,18 @@ fn key(scan: &mut Scanner<'_>) -> Result<String, Wrong> {
     }
 }
 
-fn resize(scan: &mut Scanner<'_>) -> Result<Deed, Wrong> {
+fn resize(scan: &mut LineScanner<'_>) -> Result<ActKind, SyntaxMessage> {
     let before = scan.clone();
     let (name, value) = scan.setting()?;
     let class = match name {
-        "main" => Class::Main,
-        "subagent" => Class::Subagent,
-        "cron" => Class::Cron,
-        _ => return before.wrong("`main=`, `subagent=` or `cron=`"),
+        "main" => RunClass::Main,
+        "subagent" => RunClass::Subagent,
+        "cron" => RunClass::Cron,
+        _ => return before.error("`main=`, `subagent=` or `cron=`"),
     };
     match value.parse() {
-        Ok(size) => Ok(Deed::Resize(class, size)),
-        Err(_) => before.wrong("a number of slots"),
+        Ok(size) => Ok(ActKind::Resize(class, size)),
+        Err(_) => before.error("a number of slots"),
     }
 }
 
@@ -232,21 +232,21 @@ mod tests {
 
     fn params(line: &str) -> Value {
         let mut trace = Trace::read("x", line).unwrap();
-        match trace.acts.pop().unwrap().deed {
-            Deed::Agent { params, .. } | Deed::Chat { params, .. } => params,
-            other @ (Deed::Wait { .. }
-            | Deed::Phone(_)
-            | Deed::Abort { .. }
-            | Deed::AbortRun(_)
-            | Deed::Event { .. }
-            | Deed::Reset { .. }
-            | Deed::Undo { .. }
-            | Deed::Resize(..)
-            | Deed::Drain(_)
-            | Deed::ShutDown
-            | Deed::Restart(_)
-            | Deed::Release(_)
-            | Deed::Drop(_)) => panic!("{other:?}"),
+        match trace.acts.pop().unwrap().kind {
+            ActKind::Agent { params, .. } | ActKind::Chat { params, .. } => params,
+            other @ (ActKind::Wait { .. }
+            | ActKind::PlatformMessage(_)
+            | ActKind::Abort { .. }
+            | ActKind::AbortRun(_)
+            | ActKind::Event { .. }
+            | ActKind::Reset { .. }
+            | ActKind::Undo { .. }
+            | ActKind::Resize(..)
+            | ActKind::Drain(_)
+            | ActKind::ShutDown
+            | ActKind::Restart(_)
+            | ActKind::Release(_)
+            | ActKind::Drop(_)) => panic!("{other:?}"),
         }
     }
 

@@ -90,47 +90,50 @@ mod verbs;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use homard_agent::Class;
+use homard_agent::RunClass;
 use homard_proto::{Generation, RunId};
 use serde_json::Value;
 
-use crate::{courier::Conduct, faults::Fault, hooks::Part, script::Turn, tools::Behaviour};
+use crate::{
+    channel_sender::SenderBehaviour, faults::StoreFault, hooks::ScriptedParticipant, script::ScriptedAnswer,
+    tools::ToolBehaviour,
+};
 
-pub use setup::Setup;
+pub use setup::TraceSetup;
 
 /// A test scenario: the initial state, what arrives, and the behaviour of the model and the tools.
 #[derive(Debug, Clone)]
 pub struct Trace {
     /// Initial state.
-    pub setup: Setup,
+    pub setup: TraceSetup,
     /// What arrives, ordered by time.
-    pub acts: Vec<Act>,
+    pub acts: Vec<TraceAct>,
     /// Answers of the model.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ScriptedAnswer>,
     /// Behaviour of tools, by call id or tool name.
-    pub tools: BTreeMap<String, Behaviour>,
+    pub tools: BTreeMap<String, ToolBehaviour>,
     /// Faults of the store, by number of commit.
-    pub faults: BTreeMap<u64, Fault>,
+    pub faults: BTreeMap<u64, StoreFault>,
     /// Behaviour of channels, by number of call.
-    pub conducts: BTreeMap<u64, Conduct>,
+    pub sender_behaviours: BTreeMap<u64, SenderBehaviour>,
     /// Hooks, listeners and chat commands.
-    pub parts: Vec<Part>,
+    pub participants: Vec<ScriptedParticipant>,
 }
 
 /// Something that arrives from outside.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Act {
+pub struct TraceAct {
     /// Time since the beginning.
     pub at: Duration,
     /// Text of the statement in the file.
     pub text: String,
     /// Its parsed form.
-    pub deed: Deed,
+    pub kind: ActKind,
 }
 
 /// Kinds of acts.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Deed {
+pub enum ActKind {
     /// Method `agent`.
     Agent {
         /// Who makes the request.
@@ -147,12 +150,12 @@ pub enum Deed {
         /// The parameters.
         params: Value,
         /// Rules for a reply in blocks.
-        blocks: Option<homard_reply::blocks::Rules>,
+        blocks: Option<homard_reply::blocks::BlockRules>,
         /// Id of the message on its channel.
         message: Option<String>,
     },
     /// A message from a chat platform.
-    Phone(Box<Phone>),
+    PlatformMessage(Box<PlatformMessage>),
     /// Method `agent.wait`.
     Wait {
         /// Protocol version of the parameters.
@@ -185,13 +188,13 @@ pub enum Deed {
         key: String,
     },
     /// Changes the number of slots.
-    Resize(Class, usize),
+    Resize(RunClass, usize),
     /// Shuts the process down after active runs have ended, or after this time.
     Drain(Duration),
     /// Shuts the process down gracefully.
     ShutDown,
     /// Kills the process, if it is running, and starts another.
-    Restart(Process),
+    Restart(ProcessKind),
     /// Enqueues a held run again.
     Release(RunId),
     /// Ends a held run.
@@ -200,7 +203,7 @@ pub enum Deed {
 
 /// Kind of process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Process {
+pub enum ProcessKind {
     /// Resumes all unfinished runs when it starts.
     #[default]
     Gateway,
@@ -210,37 +213,37 @@ pub enum Process {
 
 /// A message from an authorized sender on a chat platform.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Phone {
+pub struct PlatformMessage {
     /// The session.
     pub key: String,
     /// Principal, for the hub.
     pub principal: String,
-    /// Sender, for the platform.
+    /// Sender on the platform.
     pub sender: homard_store::Sender,
-    /// The inbound event.
+    /// Channel, account and id of the inbound event.
     pub origin: homard_store::Origin,
     /// Origin of the message.
     pub route: homard_proto::Route,
     /// Id of the message on the platform.
     pub message: String,
     /// Text.
-    pub words: String,
+    pub text: String,
 }
 
 impl Trace {
     /// Creates a trace in which one message is sent at the beginning, with these answers of the model.
-    pub fn one_message(text: &str, turns: Vec<Turn>) -> Self {
+    pub fn one_message(text: &str, turns: Vec<ScriptedAnswer>) -> Self {
         let params = serde_json::json!({"message": text, "idempotencyKey": "run-1"});
-        let deed = Deed::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
-        let act = Act { at: Duration::ZERO, text: format!("say {text:?}"), deed };
+        let deed = ActKind::Agent { principal: "owner".to_owned(), generation: Generation::Four, params };
+        let act = TraceAct { at: Duration::ZERO, text: format!("say {text:?}"), kind: deed };
         Self { acts: vec![act], turns, ..Self::empty() }
     }
 
     /// Parses a file; `name` is used in errors.
     pub fn read(name: &str, text: &str) -> anyhow::Result<Self> {
         let mut trace = Self::empty();
-        for (number, line) in lines(text) {
-            verbs::read(&line, &mut trace).map_err(|wrong| anyhow::anyhow!("{name}:{number}: {wrong}"))?;
+        for (number, line) in statements(text) {
+            verbs::parse(&line, &mut trace).map_err(|wrong| anyhow::anyhow!("{name}:{number}: {wrong}"))?;
         }
         if trace.acts.is_empty() {
             anyhow::bail!("{name}: nothing happens in it; add a line such as: at 0ms say \"hello\"");
@@ -251,19 +254,19 @@ impl Trace {
 
     fn empty() -> Self {
         Self {
-            setup: Setup::default(),
+            setup: TraceSetup::default(),
             acts: Vec::new(),
             turns: Vec::new(),
             tools: BTreeMap::new(),
             faults: BTreeMap::new(),
-            conducts: BTreeMap::new(),
-            parts: Vec::new(),
+            sender_behaviours: BTreeMap::new(),
+            participants: Vec::new(),
         }
     }
 }
 
 /// Returns the statements of a file with the number of their first line: without comments, continued lines joined.
-fn lines(text: &str) -> Vec<(usize, String)> {
+fn statements(text: &str) -> Vec<(usize, String)> {
     let mut acts: Vec<(usize, String)> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.starts_with('#') {

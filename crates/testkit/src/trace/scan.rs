@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Error message: what was expected and what was found.
-pub(super) type Wrong = String;
+pub(super) type SyntaxMessage = String;
 
 /// Rest of a line.
 #[derive(Debug, Clone)]
-pub(super) struct Scanner<'a> {
+pub(super) struct LineScanner<'a> {
     rest: &'a str,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> LineScanner<'a> {
     pub(super) fn new(line: &'a str) -> Self {
         Self { rest: line.trim() }
     }
@@ -28,7 +28,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns an error that says what was expected.
-    pub(super) fn wrong<T>(&self, expected: &str) -> Result<T, Wrong> {
+    pub(super) fn error<T>(&self, expected: &str) -> Result<T, SyntaxMessage> {
         let found = if self.is_empty() { "the end of the line".to_owned() } else { format!("`{}`", self.rest) };
         Err(format!("expected {expected}, found {found}"))
     }
@@ -39,10 +39,10 @@ impl<'a> Scanner<'a> {
         &self.rest[..end.unwrap_or(self.rest.len())]
     }
 
-    pub(super) fn word(&mut self, expected: &str) -> Result<&'a str, Wrong> {
+    pub(super) fn word(&mut self, expected: &str) -> Result<&'a str, SyntaxMessage> {
         let word = self.peek();
         if word.is_empty() {
-            return self.wrong(expected);
+            return self.error(expected);
         }
         self.skip(word.len());
         Ok(word)
@@ -59,8 +59,8 @@ impl<'a> Scanner<'a> {
     }
 
     /// Parses a quoted text; `"ab"*3` is `ababab`.
-    pub(super) fn quoted(&mut self) -> Result<String, Wrong> {
-        let Some((Value::String(text), length)) = self.value() else { return self.wrong("a \"text\"") };
+    pub(super) fn quoted(&mut self) -> Result<String, SyntaxMessage> {
+        let Some((Value::String(text), length)) = self.value() else { return self.error("a \"text\"") };
         self.skip(length);
         if !self.take("*") {
             return Ok(text);
@@ -68,22 +68,22 @@ impl<'a> Scanner<'a> {
         let before = self.clone();
         match self.word("a number")?.parse() {
             Ok(times) => Ok(text.repeat(times)),
-            Err(_) => before.wrong("a number"),
+            Err(_) => before.error("a number"),
         }
     }
 
-    pub(super) fn json(&mut self) -> Result<Value, Wrong> {
+    pub(super) fn json(&mut self) -> Result<Value, SyntaxMessage> {
         match self.value() {
             Some((value, length)) => {
                 self.skip(length);
                 Ok(value)
             }
-            None => self.wrong("JSON"),
+            None => self.error("JSON"),
         }
     }
 
     /// Parses a time such as `500ms`.
-    pub(super) fn time(&mut self) -> Result<Duration, Wrong> {
+    pub(super) fn time(&mut self) -> Result<Duration, SyntaxMessage> {
         match self.peek_time() {
             Some(time) => {
                 self.skip(self.peek().len());
@@ -107,7 +107,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Parses a setting, `name=value`; the value is a word or a quoted text.
-    pub(super) fn setting(&mut self) -> Result<(&'a str, String), Wrong> {
+    pub(super) fn setting(&mut self) -> Result<(&'a str, String), SyntaxMessage> {
         let name = self.word("a setting such as name=value")?;
         if !self.rest.starts_with('=') {
             return Err(format!("expected `=` after `{name}`, found `{}`", self.rest));
@@ -118,8 +118,8 @@ impl<'a> Scanner<'a> {
     }
 
     /// Fails unless the line is exhausted.
-    pub(super) fn end(&self) -> Result<(), Wrong> {
-        if self.is_empty() { Ok(()) } else { self.wrong("the end of the line") }
+    pub(super) fn end(&self) -> Result<(), SyntaxMessage> {
+        if self.is_empty() { Ok(()) } else { self.error("the end of the line") }
     }
 
     fn value(&self) -> Option<(Value, usize)> {

@@ -3,45 +3,45 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use homard_agent::{
-    Bounds, ChannelLimits, HistoryLimits, Pruning, Setting, ToolMode,
-    command::{self, Command, Order, Triggers, queue::Overrides},
-    courier::Manner,
-    delivery::Delivery,
-    freshness::{Freshness, Mode, Rule},
-    hub::QueueRules,
-    setting::{Pictures, Style},
+    ChannelLimits, HistoryLimits, PromptConfig, Pruning, RunBounds, ToolMode,
+    auto_reset::{AutoReset, ResetMode, ResetRule},
+    channel_sender::ChannelTraits,
+    command::{self, Command, QueueCommand, Triggers, queue::QueueOverrides},
+    hub::QueueDefaults,
+    prompt_config::{PictureSources, PromptStyle},
+    reply_settings::DeliverySettings,
     tool::Toolbox,
 };
-use homard_model::{Level, Spec};
+use homard_model::{ModelSpec, ReasoningLevel};
 use homard_proto::{AgentId, SessionKey, session, transcript::Entry};
-use homard_reply::pace::Delay;
+use homard_reply::pace::BlockDelay;
 use homard_store::ToolClass;
 use jiff::tz::TimeZone;
 
-use super::scan::{Scanner, Wrong};
+use super::scan::{LineScanner, SyntaxMessage};
 use crate::{
-    folder::Contents,
     script,
-    tools::{Definition, usual},
+    tools::{ToolDefinition, default_tools},
+    workspace::FileContents,
 };
 
 /// Initial state of a trace.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct TraceSetup {
     /// Time limit of a run.
     pub timeout: Duration,
     /// Limits of a run.
-    pub bounds: Bounds,
+    pub bounds: RunBounds,
     /// Maximum number of retries of a model request.
     pub retries: u32,
     /// Time between the end of a process and its restart.
-    pub down: Duration,
+    pub downtime: Duration,
     /// How the tool calls of one message are executed.
     pub tool_mode: ToolMode,
     /// Number of concurrency slots.
     pub slots: usize,
     /// Queue rules.
-    pub queue: QueueRules,
+    pub queue: QueueDefaults,
     /// Limits on the history shown to the model.
     pub history: HistoryLimits,
     /// True if sessions get a new transcript every day.
@@ -49,82 +49,82 @@ pub struct Setup {
     /// Agents besides `main`.
     pub agents: Vec<AgentId>,
     /// Tools of every agent.
-    pub tools: Vec<Definition>,
+    pub tools: Vec<ToolDefinition>,
     /// Real tools instead of those.
     pub toolbox: Option<Toolbox>,
     /// Existing sessions.
     pub sessions: Vec<(SessionKey, session::Record)>,
     /// Entries of their transcripts.
-    pub lines: Vec<(SessionKey, Entry)>,
+    pub entries: Vec<(SessionKey, Entry)>,
     /// The model that reads the script.
-    pub model: Spec,
+    pub model: ModelSpec,
     /// Fallback models.
-    pub fallbacks: Vec<Spec>,
+    pub fallbacks: Vec<ModelSpec>,
     /// Name of the compaction model; `None` means the run's model.
-    pub sums: Option<String>,
+    pub compaction_model: Option<String>,
     /// Pruning of old tool results.
     pub pruning: Option<Pruning>,
     /// Files of the workspace that all agents share. If empty there is no workspace, unless `setting` names one.
-    pub files: Vec<(String, Contents)>,
+    pub files: Vec<(String, FileContents)>,
     /// Other inputs of prompts.
-    pub setting: Setting,
+    pub setting: PromptConfig,
     /// Default reasoning level.
-    pub thinking: Option<Level>,
+    pub thinking: Option<ReasoningLevel>,
     /// Default verbosity of tool output.
     pub verbose: Option<&'static str>,
     /// Default visibility of reasoning.
     pub reasoning: Option<&'static str>,
     /// Channels and their properties.
-    pub channels: BTreeMap<String, Manner>,
+    pub channels: BTreeMap<String, ChannelTraits>,
     /// Delivery settings.
-    pub delivery: Delivery,
+    pub delivery: DeliverySettings,
 }
 
-impl Default for Setup {
+impl Default for TraceSetup {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(600),
-            bounds: Bounds::default(),
+            bounds: RunBounds::default(),
             retries: 0,
-            down: Duration::ZERO,
+            downtime: Duration::ZERO,
             tool_mode: ToolMode::default(),
             slots: 4,
-            queue: QueueRules::default(),
+            queue: QueueDefaults::default(),
             history: HistoryLimits::default(),
             is_reset_daily: false,
             agents: Vec::new(),
-            tools: usual(),
+            tools: default_tools(),
             toolbox: None,
             sessions: Vec::new(),
-            lines: Vec::new(),
-            model: script::usual(),
+            entries: Vec::new(),
+            model: script::default_spec(),
             fallbacks: Vec::new(),
-            sums: None,
+            compaction_model: None,
             pruning: None,
             files: Vec::new(),
-            setting: Setting { pictures: Some(Pictures::default()), ..Setting::default() },
+            setting: PromptConfig { pictures: Some(PictureSources::default()), ..PromptConfig::default() },
             thinking: None,
             verbose: None,
             reasoning: None,
             channels: BTreeMap::new(),
-            delivery: Delivery::default(),
+            delivery: DeliverySettings::default(),
         }
     }
 }
 
-impl Setup {
+impl TraceSetup {
     /// Returns the rules for automatic resets.
-    pub(crate) fn freshness(&self) -> Freshness {
-        let daily = Rule { mode: Some(Mode::Daily), ..Rule::default() };
-        Freshness { all: self.is_reset_daily.then_some(daily), ..Freshness::default() }
+    pub(crate) fn freshness(&self) -> AutoReset {
+        let daily = ResetRule { mode: Some(ResetMode::Daily), ..ResetRule::default() };
+        AutoReset { all: self.is_reset_daily.then_some(daily), ..AutoReset::default() }
     }
 
     /// Parses what follows `set`.
-    pub(super) fn read(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+    pub(super) fn read(&mut self, scan: &mut LineScanner<'_>) -> Result<(), SyntaxMessage> {
         match scan.peek() {
             "channel" => scan.word("").and_then(|_| self.channel(scan)),
             "session" | "line" | "tool" | "file" | "link" | "picture" | "huge" => {
-                self.thing(scan)?;
+                self.item(scan)?;
                 scan.end()
             }
             _ => {
@@ -137,9 +137,9 @@ impl Setup {
     }
 
     /// Parses a channel and its properties.
-    fn channel(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+    fn channel(&mut self, scan: &mut LineScanner<'_>) -> Result<(), SyntaxMessage> {
         let name = scan.word("the channel's name")?.to_owned();
-        let mut manner = Manner::default();
+        let mut manner = ChannelTraits::default();
         while !scan.is_empty() {
             let before = scan.clone();
             let (name, value) = scan.setting()?;
@@ -150,13 +150,13 @@ impl Setup {
                 ("blocks", "no") => manner.takes_blocks = Some(false),
                 ("tags", "yes") => manner.allows_tags = true,
                 ("threads", "reply") => manner.threads_by_reply = true,
-                ("to", _) => manner.usual_to = Some(value),
-                ("replies", word) => match homard_reply::thread::Mode::parse(word) {
+                ("to", _) => manner.default_recipient = Some(value),
+                ("replies", word) => match homard_reply::thread::ThreadMode::parse(word) {
                     Some(mode) => manner.replies = mode,
-                    None => return before.wrong("`off`, `first` or `all`"),
+                    None => return before.error("`off`, `first` or `all`"),
                 },
                 _ => {
-                    return before.wrong(
+                    return before.error(
                         "`limit=`, `idempotent=yes`, `blocks=`, `replies=`, `tags=yes`, `threads=reply` or `to=`",
                     );
                 }
@@ -167,7 +167,7 @@ impl Setup {
     }
 
     /// Parses an item: a session, transcript entry, tool or file.
-    fn thing(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+    fn item(&mut self, scan: &mut LineScanner<'_>) -> Result<(), SyntaxMessage> {
         match scan.word("")? {
             "session" => {
                 let key = key(scan)?;
@@ -177,20 +177,20 @@ impl Setup {
             "line" => {
                 let key = key(scan)?;
                 let line = serde_json::from_value(scan.json()?);
-                self.lines.push((key, line.map_err(|error| format!("expected a line of a transcript: {error}"))?));
+                self.entries.push((key, line.map_err(|error| format!("expected a line of a transcript: {error}"))?));
             }
             "tool" => {
                 let name = scan.word("the tool's name")?.to_owned();
                 let class = class(scan)?;
-                self.tools.push(Definition { name, class, parameters: scan.json()? });
+                self.tools.push(ToolDefinition { name, class, parameters: scan.json()? });
             }
             kind => {
                 let name = scan.quoted()?;
                 let contents = match kind {
-                    "file" => Contents::Text(scan.quoted()?),
-                    "link" => Contents::Link(scan.quoted()?.into()),
-                    "picture" => Contents::Picture,
-                    _ => Contents::Huge,
+                    "file" => FileContents::Text(scan.quoted()?),
+                    "link" => FileContents::Link(scan.quoted()?.into()),
+                    "picture" => FileContents::Picture,
+                    _ => FileContents::Huge,
                 };
                 self.files.push((name, contents));
             }
@@ -198,19 +198,19 @@ impl Setup {
         Ok(())
     }
 
-    fn setting(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+    fn setting(&mut self, scan: &mut LineScanner<'_>) -> Result<(), SyntaxMessage> {
         let before = scan.clone();
         let (name, value) = scan.setting()?;
         match (name, value.as_str()) {
-            ("timeout", _) => self.timeout = Scanner::new(&value).time()?,
-            ("idle", _) => self.model.idle = Scanner::new(&value).time()?,
+            ("timeout", _) => self.timeout = LineScanner::new(&value).time()?,
+            ("idle", _) => self.model.idle_timeout = LineScanner::new(&value).time()?,
             ("turns", _) => self.bounds.turns = number(&before, &value)?,
             ("calls", _) => self.bounds.calls = number(&before, &value)?,
             ("repeats", _) => self.bounds.repeats = number(&before, &value)?,
             ("errors", _) => self.bounds.errors = number(&before, &value)?,
             ("cost", _) => self.bounds.cost = Some(number(&before, &value)?),
             ("retries", _) => self.retries = number(&before, &value)?,
-            ("down", _) => self.down = Scanner::new(&value).time()?,
+            ("down", _) => self.downtime = LineScanner::new(&value).time()?,
             ("tools", "sequential") => self.tool_mode = ToolMode::Sequential,
             ("tools", "parallel") => self.tool_mode = ToolMode::Parallel,
             ("slots", _) => self.slots = number(&before, &value)?,
@@ -229,16 +229,16 @@ impl Setup {
             ("api", _) => self.model.api = value,
             ("provider", _) => self.model.provider = value,
             ("window", _) => self.model.context_window = number(&before, &value)?,
-            ("sees", "no") => self.model.sees = false,
+            ("sees", "no") => self.model.accepts_images = false,
             ("thinks", _) => self.model.thinking = levels(&value)?,
             ("fallback", _) => {
                 let context_window = number(&before, &value)?;
                 let model = format!("script-{}", self.fallbacks.len() + 2);
-                self.fallbacks.push(Spec { model, context_window, ..script::usual() });
+                self.fallbacks.push(ModelSpec { model, context_window, ..script::default_spec() });
             }
-            ("sums", _) => self.sums = Some(value),
+            ("sums", _) => self.compaction_model = Some(value),
             ("pruning", _) => {
-                let ttl = u64::try_from(Scanner::new(&value).time()?.as_millis()).unwrap_or(u64::MAX);
+                let ttl = u64::try_from(LineScanner::new(&value).time()?.as_millis()).unwrap_or(u64::MAX);
                 self.pruning = Some(Pruning { ttl, ..Pruning::default() });
             }
             _ => return self.prompting(&before, name, &value),
@@ -247,28 +247,28 @@ impl Setup {
     }
 
     /// Parses a setting of prompts and models.
-    fn prompting(&mut self, before: &Scanner<'_>, name: &str, value: &str) -> Result<(), Wrong> {
-        let word = |level: command::Level| match level.level(value) {
+    fn prompting(&mut self, before: &LineScanner<'_>, name: &str, value: &str) -> Result<(), SyntaxMessage> {
+        let word = |level: command::LevelSetting| match level.level(value) {
             Some(word) => Ok(Some(word)),
-            None => before.wrong("a level"),
+            None => before.error("a level"),
         };
         match (name, value) {
-            ("style", "rich") => self.setting.style = Style::Rich,
-            ("style", "lean") => self.setting.style = Style::Lean,
-            ("style", "bare") => self.setting.style = Style::Bare,
+            ("style", "rich") => self.setting.style = PromptStyle::Rich,
+            ("style", "lean") => self.setting.style = PromptStyle::Lean,
+            ("style", "bare") => self.setting.style = PromptStyle::Bare,
             ("zone", name) => {
                 self.setting.zone =
                     Some(TimeZone::get(name).map_err(|error| format!("expected a time zone: {error}"))?);
             }
-            ("pictures", "confined") => self.setting.pictures = Some(Pictures { home: None, is_confined: true }),
+            ("pictures", "confined") => self.setting.pictures = Some(PictureSources { home: None, is_confined: true }),
             ("thinking", _) => self.thinking = Some(levels(value)?.first().copied().unwrap_or_default()),
             ("blocks", "yes") => self.delivery.sends_blocks = true,
-            ("delay", "natural") => self.delivery.delay = Delay::Natural,
+            ("delay", "natural") => self.delivery.delay = BlockDelay::Natural,
             ("prefix", text) => self.delivery.prefix = Some(text.to_owned()),
-            ("verbose", _) => self.verbose = word(command::Level::Verbose)?,
-            ("reasoning", _) => self.reasoning = word(command::Level::Reasoning)?,
+            ("verbose", _) => self.verbose = word(command::LevelSetting::Verbose)?,
+            ("reasoning", _) => self.reasoning = word(command::LevelSetting::Reasoning)?,
             _ => {
-                return before.wrong(
+                return before.error(
                     "`timeout=`, `idle=`, `retries=`, `down=`, `turns=`, `calls=`, `repeats=`, `errors=`, `cost=`, `tools=sequential`, `slots=`, `queue=`, `history.channel=`, `reset=daily`, \
                      `agent=`, `api=`, `window=`, `sees=no`, `thinks=`, `fallback=`, `sums=`, `pruning=`, `style=`, `zone=`, \
                      `pictures=confined`, `thinking=`, `verbose=`, `reasoning=`, `blocks=yes`, `delay=natural`, `prefix=`, `channel`, `session`, `line`, `tool`, `file`, \
@@ -280,33 +280,33 @@ impl Setup {
     }
 }
 
-fn number<T: std::str::FromStr>(before: &Scanner<'_>, value: &str) -> Result<T, Wrong> {
-    value.parse().or_else(|_| before.wrong("a number"))
+fn number<T: std::str::FromStr>(before: &LineScanner<'_>, value: &str) -> Result<T, SyntaxMessage> {
+    value.parse().or_else(|_| before.error("a number"))
 }
 
-fn levels(words: &str) -> Result<Vec<Level>, Wrong> {
-    let level = |word| Level::parse(word).ok_or_else(|| format!("expected a thinking level, found `{word}`"));
+fn levels(words: &str) -> Result<Vec<ReasoningLevel>, SyntaxMessage> {
+    let level = |word| ReasoningLevel::parse(word).ok_or_else(|| format!("expected a thinking level, found `{word}`"));
     words.split_whitespace().map(level).collect()
 }
 
 /// Parses what is typed after `/queue`.
-fn overrides(words: &str) -> Result<Overrides, Wrong> {
+fn overrides(words: &str) -> Result<QueueOverrides, SyntaxMessage> {
     match command::parse(&format!("/queue {words}"), &Triggers::default()).command {
-        Some(Command::Queue(Order::Set(overrides))) => Ok(overrides),
+        Some(Command::Queue(QueueCommand::Set(overrides))) => Ok(overrides),
         _ => Err(format!("expected what is typed behind /queue, found `{words}`")),
     }
 }
 
-fn key(scan: &mut Scanner<'_>) -> Result<SessionKey, Wrong> {
+fn key(scan: &mut LineScanner<'_>) -> Result<SessionKey, SyntaxMessage> {
     SessionKey::parse(scan.word("a session key")?, &AgentId::main()).map_err(|error| error.to_string())
 }
 
-fn class(scan: &mut Scanner<'_>) -> Result<ToolClass, Wrong> {
+fn class(scan: &mut LineScanner<'_>) -> Result<ToolClass, SyntaxMessage> {
     let before = scan.clone();
     match scan.word("`read`, `idempotent` or `effect`")? {
         "read" => Ok(ToolClass::Read),
         "idempotent" => Ok(ToolClass::Idempotent),
         "effect" => Ok(ToolClass::Effect),
-        _ => before.wrong("`read`, `idempotent` or `effect`"),
+        _ => before.error("`read`, `idempotent` or `effect`"),
     }
 }

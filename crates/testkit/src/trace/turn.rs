@@ -2,73 +2,73 @@
 
 use homard_model::{
     Error, ErrorKind,
-    stream::{CallDelta, Done},
+    stream::{AnswerEnd, CallDelta},
 };
 use homard_proto::message::{StopReason, Usage};
 
-use super::scan::{Scanner, Wrong};
-use crate::script::{Step, Turn};
+use super::scan::{LineScanner, SyntaxMessage};
+use crate::script::{AnswerStep, ScriptedAnswer};
 
 /// Parses what follows `model`.
-pub(super) fn read(scan: &mut Scanner<'_>) -> Result<Turn, Wrong> {
-    let mut turn = Turning::default();
+pub(super) fn parse(scan: &mut LineScanner<'_>) -> Result<ScriptedAnswer, SyntaxMessage> {
+    let mut turn = AnswerBuilder::default();
     loop {
         let word = turn.step(scan)?;
         if scan.is_empty() {
             return Ok(turn.finish());
         }
         if !scan.take(";") {
-            return scan.wrong("`;`");
+            return scan.error("`;`");
         }
         if turn.is_over {
-            return scan.wrong(&format!("nothing after `{word}`"));
+            return scan.error(&format!("nothing after `{word}`"));
         }
     }
 }
 
 /// An answer under construction.
 #[derive(Default)]
-struct Turning {
-    steps: Vec<Step>,
+struct AnswerBuilder {
+    steps: Vec<AnswerStep>,
     calls: usize,
     stop: Option<StopReason>,
     usage: Usage,
     is_over: bool,
 }
 
-impl Turning {
-    fn step<'a>(&mut self, scan: &mut Scanner<'a>) -> Result<&'a str, Wrong> {
+impl AnswerBuilder {
+    fn step<'a>(&mut self, scan: &mut LineScanner<'a>) -> Result<&'a str, SyntaxMessage> {
         let expected = "`text`, `think`, `call`, `pause`, `usage`, `stop`, `fail`, `cut`, `hang` or `panic`";
         let word = scan.word(expected)?;
         match word {
-            "text" => self.pieces(scan, Step::Text)?,
-            "think" => self.pieces(scan, Step::Thinking)?,
+            "text" => self.pieces(scan, AnswerStep::Text)?,
+            "think" => self.pieces(scan, AnswerStep::Thinking)?,
             "call" => self.call(scan)?,
-            "pause" => self.steps.push(Step::Pause(scan.time()?)),
+            "pause" => self.steps.push(AnswerStep::Pause(scan.time()?)),
             "usage" => self.usage = usage(scan)?,
             "stop" => self.stop = Some(stop_reason(scan)?),
-            "fail" => self.over(Some(Step::Fail(failure(scan)?))),
+            "fail" => self.over(Some(AnswerStep::Fail(failure(scan)?))),
             "cut" => self.over(None),
-            "hang" => self.over(Some(Step::Hang)),
+            "hang" => self.over(Some(AnswerStep::Hang)),
             "panic" => {
                 let text = scan.quoted()?;
-                self.over(Some(Step::Panic(text)));
+                self.over(Some(AnswerStep::Panic(text)));
             }
             word => return Err(format!("expected {expected}, found `{word}`")),
         }
         Ok(word)
     }
 
-    fn over(&mut self, last: Option<Step>) {
+    fn over(&mut self, last: Option<AnswerStep>) {
         self.steps.extend(last);
         self.is_over = true;
     }
 
     /// `"a" | 50ms | "b"`.
-    fn pieces(&mut self, scan: &mut Scanner<'_>, step: impl Fn(String) -> Step) -> Result<(), Wrong> {
+    fn pieces(&mut self, scan: &mut LineScanner<'_>, step: impl Fn(String) -> AnswerStep) -> Result<(), SyntaxMessage> {
         loop {
             let next = match scan.peek_time() {
-                Some(_) => Step::Pause(scan.time()?),
+                Some(_) => AnswerStep::Pause(scan.time()?),
                 None => step(scan.quoted()?),
             };
             self.steps.push(next);
@@ -79,14 +79,14 @@ impl Turning {
     }
 
     /// `c1 exec {"cmd":"make"}`, `- exec {}` without an id, `c1 exec raw "{" | "}"` piece by piece.
-    fn call(&mut self, scan: &mut Scanner<'_>) -> Result<(), Wrong> {
+    fn call(&mut self, scan: &mut LineScanner<'_>) -> Result<(), SyntaxMessage> {
         let id = scan.word("the call's id, or -")?;
         let name = scan.word("the tool's name")?.to_owned();
         let index = self.calls;
         self.calls += 1;
         let id = (id != "-").then(|| id.to_owned());
-        let piece = |arguments| Step::Call(CallDelta { index, arguments, ..CallDelta::default() });
-        self.steps.push(Step::Call(CallDelta { index, id, name: Some(name), arguments: String::new() }));
+        let piece = |arguments| AnswerStep::Call(CallDelta { index, arguments, ..CallDelta::default() });
+        self.steps.push(AnswerStep::Call(CallDelta { index, id, name: Some(name), arguments: String::new() }));
         if scan.take("raw") {
             return self.pieces(scan, piece);
         }
@@ -94,16 +94,16 @@ impl Turning {
         Ok(())
     }
 
-    fn finish(mut self) -> Turn {
+    fn finish(mut self) -> ScriptedAnswer {
         if !self.is_over {
             let usual = if self.calls > 0 { StopReason::ToolUse } else { StopReason::Stop };
-            self.steps.push(Step::Done(Done { stop: self.stop.unwrap_or(usual), usage: self.usage }));
+            self.steps.push(AnswerStep::Done(AnswerEnd { stop: self.stop.unwrap_or(usual), usage: self.usage }));
         }
-        Turn(self.steps)
+        ScriptedAnswer(self.steps)
     }
 }
 
-fn usage(scan: &mut Scanner<'_>) -> Result<Usage, Wrong> {
+fn usage(scan: &mut LineScanner<'_>) -> Result<Usage, SyntaxMessage> {
     let mut usage = Usage::default();
     while !scan.is_empty() && !scan.rest().starts_with(';') {
         let (name, value) = scan.setting()?;
@@ -125,7 +125,7 @@ fn usage(scan: &mut Scanner<'_>) -> Result<Usage, Wrong> {
     Ok(usage)
 }
 
-fn stop_reason(scan: &mut Scanner<'_>) -> Result<StopReason, Wrong> {
+fn stop_reason(scan: &mut LineScanner<'_>) -> Result<StopReason, SyntaxMessage> {
     match scan.word("a stop reason")? {
         "stop" => Ok(StopReason::Stop),
         "length" => Ok(StopReason::Length),
@@ -136,7 +136,7 @@ fn stop_reason(scan: &mut Scanner<'_>) -> Result<StopReason, Wrong> {
     }
 }
 
-fn failure(scan: &mut Scanner<'_>) -> Result<Error, Wrong> {
+fn failure(scan: &mut LineScanner<'_>) -> Result<Error, SyntaxMessage> {
     let kinds = [
         ("connect", ErrorKind::Connect),
         ("timeout", ErrorKind::Timeout),
@@ -165,17 +165,17 @@ mod tests {
 
     use super::*;
 
-    fn turn(line: &str) -> Vec<Step> {
-        read(&mut Scanner::new(line)).unwrap().0
+    fn turn(line: &str) -> Vec<AnswerStep> {
+        parse(&mut LineScanner::new(line)).unwrap().0
     }
 
     #[test]
     fn pieces_arrive_one_by_one() {
-        let text = |text: &str| Step::Text(text.to_owned());
-        let done = Step::Done(Done { stop: StopReason::Stop, usage: Usage::default() });
+        let text = |text: &str| AnswerStep::Text(text.to_owned());
+        let done = AnswerStep::Done(AnswerEnd { stop: StopReason::Stop, usage: Usage::default() });
         assert_eq!(
             turn("text \"a\" | 50ms | \"b; c\""),
-            [text("a"), Step::Pause(Duration::from_millis(50)), text("b; c"), done]
+            [text("a"), AnswerStep::Pause(Duration::from_millis(50)), text("b; c"), done]
         );
         assert_eq!(turn("text \"a\" ; cut"), [text("a")]);
     }

@@ -1,39 +1,45 @@
 //! The prompt-cache contract: each request begins with the bytes of the previous one, and the reported usage shows it.
 
-use homard_agent::{Event, RunEvent};
+use homard_agent::{RunEvent, TapeEvent};
 use homard_proto::message::Usage;
 use homard_testkit::{
     FakeProvider,
-    chance::Dice,
-    fake_provider::{Asked, Call, Reply, Said, dialect::Dialect, fault::Fault},
+    fake_provider::{
+        FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest, dialect::WireFormat, fault::ProviderFault,
+    },
+    rng::SeededRng,
 };
 use serde_json::json;
 
-use crate::house::{House, PATIENT, roster};
+use crate::house::{LONG_IDLE, ProviderFixture, candidates};
 
 const SEEDS: u64 = 6;
 const MESSAGES: usize = 5;
 
 /// Generates a reply: text, sometimes calls, sometimes a fault after which the request is repeated.
-fn reply(dice: &mut Dice, asked: &Asked, faults: &[Fault]) -> Reply {
+fn reply(dice: &mut SeededRng, asked: &ReceivedRequest, faults: &[ProviderFault]) -> ProviderReply {
     let number = asked.number;
-    let call = |place: u64| Call {
+    let call = |place: u64| FakeToolCall {
         id: format!("call_{place}"),
         name: ["look", "snap", "fail"][number % 3].to_owned(),
         arguments: json!({"at": format!("place {number}")}),
     };
     let calls = if dice.percent(50) { 1 + dice.below(2) } else { 0 };
     let text = vec![format!("These are the words of answer number {number}. ")];
-    let said = Said { thinking: Some("Hm.".to_owned()), text, calls: (0..calls).map(call).collect() };
-    Reply { said, fault: dice.percent(20).then(|| *dice.pick(faults)), split: None, gate: None }
+    let said = FakeAnswer { thinking: Some("Hm.".to_owned()), text, calls: (0..calls).map(call).collect() };
+    ProviderReply { answer: said, fault: dice.percent(20).then(|| *dice.pick(faults)), split: None, gate: None }
 }
 
 /// Runs a conversation; returns the requests and the events.
-async fn talk(seed: u64, dialects: &[Dialect], faults: &'static [Fault]) -> (Vec<Asked>, Vec<Event>) {
-    let mut dice = Dice::new(seed);
+async fn talk(
+    seed: u64,
+    dialects: &[WireFormat],
+    faults: &'static [ProviderFault],
+) -> (Vec<ReceivedRequest>, Vec<TapeEvent>) {
+    let mut dice = SeededRng::new(seed);
     let fake = FakeProvider::start(move |asked| reply(&mut dice, asked, faults)).await.unwrap();
-    let models: Vec<_> = dialects.iter().map(|dialect| (*dialect, PATIENT)).collect();
-    let house = House::new(roster(&fake, &models).0);
+    let models: Vec<_> = dialects.iter().map(|dialect| (*dialect, LONG_IDLE)).collect();
+    let house = ProviderFixture::new(candidates(&fake, &models).0);
     let mut events = Vec::new();
     for message in 0..MESSAGES {
         let text = format!("This is message number {message}, which says a little more than nothing.");
@@ -41,12 +47,12 @@ async fn talk(seed: u64, dialects: &[Dialect], faults: &'static [Fault]) -> (Vec
     }
     house.hub.shut_down().await;
     assert_eq!(fake.complaints(), Vec::<String>::new());
-    (fake.asked(), events)
+    (fake.requests(), events)
 }
 
 /// Asserts that each request of a model begins with the bytes of its previous one.
-fn begins_alike(asked: &[Asked], dialect: Dialect) {
-    let prompts: Vec<_> = asked.iter().filter(|asked| asked.dialect == dialect).map(Asked::prompt).collect();
+fn begins_alike(asked: &[ReceivedRequest], dialect: WireFormat) {
+    let prompts: Vec<_> = asked.iter().filter(|asked| asked.dialect == dialect).map(ReceivedRequest::prompt).collect();
     for pair in prompts.windows(2) {
         // The next message may be added to the same list.
         let begin = pair[0].trim_end_matches([']', '}']);
@@ -54,8 +60,8 @@ fn begins_alike(asked: &[Asked], dialect: Dialect) {
     }
 }
 
-fn usages(events: &[Event]) -> Vec<Usage> {
-    let said = |event: &Event| {
+fn usages(events: &[TapeEvent]) -> Vec<Usage> {
+    let said = |event: &TapeEvent| {
         if let RunEvent::Assistant { said, .. } = &event.kind { Some(said.usage.clone()) } else { None }
     };
     events.iter().filter_map(said).filter(|usage| usage.total_tokens > 0).collect()
@@ -68,9 +74,14 @@ fn hit_ratio(usage: &Usage) -> f64 {
 
 #[tokio::test]
 async fn each_request_begins_with_the_bytes_of_the_one_before() {
-    for dialect in Dialect::ALL {
+    for dialect in WireFormat::ALL {
         for seed in 0..SEEDS {
-            let (asked, _) = talk(seed, &[dialect], &[Fault::Cut(9), Fault::Refused(500), Fault::Garbage(3)]).await;
+            let (asked, _) = talk(
+                seed,
+                &[dialect],
+                &[ProviderFault::Cut(9), ProviderFault::Refused(500), ProviderFault::Garbage(3)],
+            )
+            .await;
             assert!(asked.len() > MESSAGES);
             begins_alike(&asked, dialect);
         }
@@ -80,18 +91,18 @@ async fn each_request_begins_with_the_bytes_of_the_one_before() {
 #[tokio::test]
 async fn another_model_in_between_changes_no_byte_and_is_told() {
     for seed in 0..SEEDS {
-        let (asked, events) = talk(seed, &Dialect::ALL, &[Fault::Refused(401), Fault::Cut(9)]).await;
-        Dialect::ALL.into_iter().for_each(|dialect| begins_alike(&asked, dialect));
+        let (asked, events) = talk(seed, &WireFormat::ALL, &[ProviderFault::Refused(401), ProviderFault::Cut(9)]).await;
+        WireFormat::ALL.into_iter().for_each(|dialect| begins_alike(&asked, dialect));
         let switches = asked.windows(2).filter(|pair| pair[0].dialect != pair[1].dialect).count();
-        let told = events.iter().filter(|event| matches!(event.kind, RunEvent::Switched { .. })).count();
+        let told = events.iter().filter(|event| matches!(event.kind, RunEvent::CandidateFailed { .. })).count();
         assert!(switches <= told, "{switches} times another model was asked, and {told} times somebody was told");
     }
 }
 
 #[tokio::test]
 async fn usage_tells_how_much_of_a_prompt_was_known() {
-    for dialect in Dialect::ALL {
-        let (asked, events) = talk(3, &[dialect], &[Fault::Refused(500)]).await;
+    for dialect in WireFormat::ALL {
+        let (asked, events) = talk(3, &[dialect], &[ProviderFault::Refused(500)]).await;
         let usages = usages(&events);
         assert!(usages.len() > MESSAGES, "{dialect:?}: {usages:?}");
         let ratios: Vec<_> = usages.iter().map(hit_ratio).collect();

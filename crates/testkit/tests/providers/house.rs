@@ -4,79 +4,85 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Ambient, Event, Follower, Hub, Outcome, Profile, RunEvent, Slots,
-    hub::{Accepted, Disposition},
+    Agents, Ambient, Hub, Outcome, Profile, RunEvent, Slots, Subscriber, TapeEvent,
+    hub::{AcceptedRun, SubmitOutcome},
     intake,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
 use homard_model::{
-    Level, Spec, ToolSpec,
-    retry::Limits,
-    roster::{Candidate, Credential, Order, Rank, Roster},
-    standing::Book,
+    ModelSpec, ReasoningLevel, ToolSpec,
+    candidates::{Candidate, CandidateRank, Candidates, Credential, CredentialOrder},
+    profile_health::HealthTracker,
+    retry::RetryLimits,
 };
 use homard_proto::{
     AgentId, SessionKey,
     message::{Block, ImageBlock},
 };
-use homard_providers::{Auth, Client, Remote, Secret, Target};
+use homard_providers::{Credentials, HttpClient, ModelTarget, RemoteModel, Secret};
 use homard_store::{Fence, MemoryStore, ToolClass};
-use homard_testkit::{FakeProvider, fake_provider::dialect::Dialect};
+use homard_testkit::{FakeProvider, fake_provider::dialect::WireFormat};
 use serde_json::{Value, json};
 
 /// Idle timeout for a model that must not time out.
-pub(crate) const PATIENT: Duration = Duration::from_secs(20);
+pub(crate) const LONG_IDLE: Duration = Duration::from_secs(20);
 /// Idle timeout for a model that will time out.
-pub(crate) const HASTY: Duration = Duration::from_millis(100);
+pub(crate) const SHORT_IDLE: Duration = Duration::from_millis(100);
 /// Retry limits that are short enough for a test.
-pub(crate) const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: RetryLimits = RetryLimits {
     rate_limits: 3,
     retries: 2,
     total: Duration::from_secs(90),
-    first: Duration::from_millis(1),
-    longest: Duration::from_secs(60),
-    patience: Duration::from_secs(8),
+    initial_delay: Duration::from_millis(1),
+    max_delay: Duration::from_secs(60),
+    max_delay_if_ready: Duration::from_secs(8),
 };
 
 /// Returns a model of the fake provider with a wire format.
-pub(crate) fn target(fake: &FakeProvider, dialect: Dialect, idle: Duration) -> Target {
-    let spec = Spec {
+pub(crate) fn target(fake: &FakeProvider, dialect: WireFormat, idle: Duration) -> ModelTarget {
+    let spec = ModelSpec {
         provider: format!("fake-{dialect:?}").to_lowercase(),
         model: "m-1".to_owned(),
         api: dialect.api().to_owned(),
         max_output: 8_192,
-        thinking: vec![Level::Low, Level::High],
-        sees: true,
-        idle,
-        ..Spec::default()
+        thinking: vec![ReasoningLevel::Low, ReasoningLevel::High],
+        accepts_images: true,
+        idle_timeout: idle,
+        ..ModelSpec::default()
     };
-    Target { auth: Some(Auth::Key(Secret::from("sk-fake"))), ..Target::new(spec, fake.base_url(dialect)) }
+    ModelTarget {
+        auth: Some(Credentials::Key(Secret::from("sk-fake"))),
+        ..ModelTarget::new(spec, fake.base_url(dialect))
+    }
 }
 
 /// Returns the candidates, each with a key of its own, and their health records.
-pub(crate) fn roster(fake: &FakeProvider, models: &[(Dialect, Duration)]) -> (Roster, Arc<Book>) {
-    let client = Client::default();
-    let rank = |(dialect, idle): &(Dialect, Duration)| {
-        let model = Arc::new(Remote::new(target(fake, *dialect, *idle), &client).unwrap());
+pub(crate) fn candidates(fake: &FakeProvider, models: &[(WireFormat, Duration)]) -> (Candidates, Arc<HealthTracker>) {
+    let client = HttpClient::default();
+    let rank = |(dialect, idle): &(WireFormat, Duration)| {
+        let model = Arc::new(RemoteModel::new(target(fake, *dialect, *idle), &client).unwrap());
         let profile = profile(*dialect).into();
-        Rank { candidates: vec![Candidate { model, profile, credential: Credential::ApiKey }], order: Order::Given }
+        CandidateRank {
+            candidates: vec![Candidate { model, profile, credential: Credential::ApiKey }],
+            order: CredentialOrder::Configured,
+        }
     };
-    let book = Arc::new(Book::default());
-    (Roster::new(models.iter().map(rank).collect(), book.clone()).unwrap(), book)
+    let book = Arc::new(HealthTracker::default());
+    (Candidates::new(models.iter().map(rank).collect(), book.clone()).unwrap(), book)
 }
 
-pub(crate) fn profile(dialect: Dialect) -> String {
+pub(crate) fn profile(dialect: WireFormat) -> String {
     format!("{dialect:?}:default")
 }
 
 /// A hub with one agent, and one session.
-pub(crate) struct House {
+pub(crate) struct ProviderFixture {
     pub(crate) hub: Hub,
     pub(crate) key: SessionKey,
 }
 
-impl House {
-    pub(crate) fn new(roster: Roster) -> Self {
+impl ProviderFixture {
+    pub(crate) fn new(roster: Candidates) -> Self {
         let profile = Profile { limits: LIMITS, toolbox: toolbox(), ..Profile::new(AgentId::main(), roster) };
         let store = Arc::new(MemoryStore::default());
         let agents = Agents::new(profile, []);
@@ -85,17 +91,17 @@ impl House {
     }
 
     /// Sends a message and returns a follower of its run.
-    pub(crate) async fn begin(&self, run: &str, message: &str) -> Follower {
+    pub(crate) async fn begin(&self, run: &str, message: &str) -> Subscriber {
         let params: Value = json!({"message": message, "idempotencyKey": run, "sessionKey": self.key.to_string()});
         let inbound = intake::agent(&self.hub, "owner", serde_json::from_value(params).unwrap()).await.unwrap();
-        let Accepted { disposition: Disposition::New(tape), .. } = self.hub.submit(inbound).await.unwrap() else {
+        let AcceptedRun { disposition: SubmitOutcome::New(tape), .. } = self.hub.submit(inbound).await.unwrap() else {
             panic!("{run} is not new");
         };
-        Follower::new(tape)
+        Subscriber::new(tape)
     }
 
     /// Sends a message and returns all events of its run.
-    pub(crate) async fn say(&self, run: &str, message: &str) -> Vec<Event> {
+    pub(crate) async fn say(&self, run: &str, message: &str) -> Vec<TapeEvent> {
         let mut follower = self.begin(run, message).await;
         let mut events = Vec::new();
         while let Some(news) = follower.next().await {
@@ -106,22 +112,22 @@ impl House {
 }
 
 /// Returns the outcome of a run; asserts that it ended exactly once and last.
-pub(crate) fn outcome(events: &[Event]) -> Outcome {
-    let ends = |event: &&Event| matches!(event.kind, RunEvent::Ended(_));
+pub(crate) fn outcome(events: &[TapeEvent]) -> Outcome {
+    let ends = |event: &&TapeEvent| matches!(event.kind, RunEvent::Ended(_));
     assert_eq!(events.iter().filter(ends).count(), 1, "{events:#?}");
-    let Some(Event { kind: RunEvent::Ended(end), .. }) = events.last() else { panic!("it goes on after its end") };
+    let Some(TapeEvent { kind: RunEvent::Ended(end), .. }) = events.last() else { panic!("it goes on after its end") };
     end.outcome.clone()
 }
 
 /// Returns the text that a client finally shows, one for each answer. Asserts that it is what was stored, and that no
 /// word occurs twice: all words of a test are unique.
-pub(crate) fn shown(events: &[Event]) -> Vec<String> {
+pub(crate) fn shown(events: &[TapeEvent]) -> Vec<String> {
     let (mut shown, mut now) = (Vec::new(), String::new());
     for event in events {
         if let RunEvent::Text { delta, .. } = &event.kind {
             now.push_str(delta);
         }
-        if let RunEvent::Rewound { .. } = &event.kind {
+        if let RunEvent::MessageReset { .. } = &event.kind {
             now.clear();
         }
         if let RunEvent::Assistant { said, .. } = &event.kind {
@@ -136,14 +142,14 @@ pub(crate) fn shown(events: &[Event]) -> Vec<String> {
 }
 
 fn toolbox() -> Toolbox {
-    Toolbox::new(["look", "snap", "fail"].map(|name| Arc::new(Quick(name)) as Arc<dyn Tool>))
+    Toolbox::new(["look", "snap", "fail"].map(|name| Arc::new(QuickTool(name)) as Arc<dyn Tool>))
 }
 
 /// A tool that returns after a short delay.
-struct Quick(&'static str);
+struct QuickTool(&'static str);
 
 #[async_trait]
-impl Tool for Quick {
+impl Tool for QuickTool {
     fn spec(&self) -> ToolSpec {
         let parameters = json!({"type": "object", "properties": {"at": {"type": "string"}}});
         ToolSpec { name: self.0.to_owned(), description: "Looks at something.".to_owned(), parameters }

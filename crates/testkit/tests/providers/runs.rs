@@ -1,31 +1,31 @@
 //! R84: each fault on each wire format, as the sender of a message sees it: an answer or one error, and no word twice.
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{Event, Outcome, RunEvent};
+use homard_agent::{Outcome, RunEvent, TapeEvent};
 use homard_testkit::{
     FakeProvider,
     fake_provider::{
-        Asked, Reply, Said, WAIT,
-        dialect::Dialect,
-        fault::{Fault, PLACES},
+        FakeAnswer, ProviderReply, RETRY_DELAY, ReceivedRequest,
+        dialect::WireFormat,
+        fault::{POSITIONS, ProviderFault},
     },
 };
 
-use crate::house::{HASTY, House, PATIENT, outcome, profile, roster, shown};
+use crate::house::{LONG_IDLE, ProviderFixture, SHORT_IDLE, candidates, outcome, profile, shown};
 
 /// Number of concurrent runs.
 const AT_ONCE: usize = 8;
 
 /// Returns an answer with unique words.
-fn answer(asked: &Asked) -> Said {
+fn answer(asked: &ReceivedRequest) -> FakeAnswer {
     let text = (0..12).map(|n| format!("answer{}word{n} ", asked.number)).collect();
-    Said { thinking: Some("Hm.".to_owned()), text, calls: Vec::new() }
+    FakeAnswer { thinking: Some("Hm.".to_owned()), text, calls: Vec::new() }
 }
 
 /// Returns every fault at every position.
-fn faults() -> Vec<Fault> {
-    let mut all: Vec<_> = (0..PLACES).flat_map(Fault::all).collect();
-    let mut seen: Vec<Fault> = Vec::new();
+fn faults() -> Vec<ProviderFault> {
+    let mut all: Vec<_> = (0..POSITIONS).flat_map(ProviderFault::all).collect();
+    let mut seen: Vec<ProviderFault> = Vec::new();
     all.retain(|fault| {
         !seen.contains(fault) && {
             seen.push(*fault);
@@ -35,75 +35,83 @@ fn faults() -> Vec<Fault> {
     all
 }
 
-fn idle(fault: Fault) -> std::time::Duration {
-    if matches!(fault, Fault::Stall(_)) { HASTY } else { PATIENT }
+fn idle(fault: ProviderFault) -> std::time::Duration {
+    if matches!(fault, ProviderFault::Stall(_)) { SHORT_IDLE } else { LONG_IDLE }
 }
 
 /// Returns the next wire format, cyclically.
-fn other(dialect: Dialect) -> Dialect {
-    let place = Dialect::ALL.iter().position(|known| *known == dialect).unwrap();
-    Dialect::ALL[(place + 1) % Dialect::ALL.len()]
+fn other(dialect: WireFormat) -> WireFormat {
+    let place = WireFormat::ALL.iter().position(|known| *known == dialect).unwrap();
+    WireFormat::ALL[(place + 1) % WireFormat::ALL.len()]
 }
 
 /// The first request is faulty; there is a fallback model with another wire format.
-async fn once(dialect: Dialect, fault: Fault) {
-    let answers = move |asked: &Asked| Reply {
-        said: answer(asked),
+async fn once(dialect: WireFormat, fault: ProviderFault) {
+    let answers = move |asked: &ReceivedRequest| ProviderReply {
+        answer: answer(asked),
         fault: (asked.number == 0).then_some(fault),
         split: Some(asked.number as u64),
         gate: None,
     };
     let fake = FakeProvider::start(answers).await.unwrap();
-    let (roster, book) = roster(&fake, &[(dialect, idle(fault)), (other(dialect), PATIENT)]);
-    let house = House::new(roster);
+    let (roster, book) = candidates(&fake, &[(dialect, idle(fault)), (other(dialect), LONG_IDLE)]);
+    let house = ProviderFixture::new(roster);
     let events = house.say("r1", "Hi").await;
-    let asked = fake.asked();
+    let asked = fake.requests();
     let shown = shown(&events);
     // Context overflow ends the run here, because nothing can be compacted, and events out of order may be noticed.
     match (outcome(&events), fault) {
         (Outcome::Done, _) => {
             // Trailing white space is not shown.
             let whole = answer(asked.last().unwrap()).text.concat().trim_end().to_owned();
-            let is_shuffled = matches!(fault, Fault::Disorder(_));
+            let is_shuffled = matches!(fault, ProviderFault::Disorder(_));
             assert!(is_shuffled || shown == [whole], "{dialect:?} {fault:?}: {shown:?}");
         }
-        (Outcome::Failed(_), Fault::Refused(413)) => {}
+        (Outcome::Failed(_), ProviderFault::Refused(413)) => {}
         (bad, _) => panic!("{dialect:?} {fault:?}: {bad:?}"),
     }
     assert_eq!(fake.complaints(), Vec::<String>::new(), "{dialect:?} {fault:?}");
     match fault {
-        Fault::TooMany(true) => {
+        ProviderFault::TooMany(true) => {
             let waited = asked[1].at - asked[0].at;
-            assert!(asked[1].dialect == dialect && waited >= WAIT, "{dialect:?} was asked again after {waited:?}");
+            assert!(
+                asked[1].dialect == dialect && waited >= RETRY_DELAY,
+                "{dialect:?} was asked again after {waited:?}"
+            );
         }
-        Fault::TooManyForLong => {
+        ProviderFault::TooManyForLong => {
             assert_eq!(asked[1].dialect, other(dialect));
-            let stats = serde_json::to_value(book.standing()).unwrap()[profile(dialect)].clone();
+            let stats = serde_json::to_value(book.snapshot()).unwrap()[profile(dialect)].clone();
             let rests = stats["cooldownUntil"].as_u64().unwrap() - stats["lastFailureAt"].as_u64().unwrap();
             assert_eq!(rests, 900_000, "{stats}");
         }
-        Fault::Stall(_)
-        | Fault::Cut(_)
-        | Fault::Garbage(_)
-        | Fault::InStream(_)
-        | Fault::Twice(_)
-        | Fault::Disorder(_)
-        | Fault::TooMany(false)
-        | Fault::Refused(_)
-        | Fault::Page => {}
+        ProviderFault::Stall(_)
+        | ProviderFault::Cut(_)
+        | ProviderFault::Garbage(_)
+        | ProviderFault::InStream(_)
+        | ProviderFault::Twice(_)
+        | ProviderFault::Disorder(_)
+        | ProviderFault::TooMany(false)
+        | ProviderFault::Refused(_)
+        | ProviderFault::Page => {}
     }
     house.hub.shut_down().await;
 }
 
 /// Every request is faulty, and there is no fallback.
-async fn always(dialect: Dialect, fault: Fault) {
-    let answers = move |asked: &Asked| Reply { said: answer(asked), fault: Some(fault), split: None, gate: None };
+async fn always(dialect: WireFormat, fault: ProviderFault) {
+    let answers = move |asked: &ReceivedRequest| ProviderReply {
+        answer: answer(asked),
+        fault: Some(fault),
+        split: None,
+        gate: None,
+    };
     let fake = FakeProvider::start(answers).await.unwrap();
-    let house = House::new(roster(&fake, &[(dialect, idle(fault))]).0);
+    let house = ProviderFixture::new(candidates(&fake, &[(dialect, idle(fault))]).0);
     let events = house.say("r1", "Hi").await;
     shown(&events);
     let is_bad = matches!(outcome(&events), Outcome::Failed(_));
-    let may_be_good = matches!(fault, Fault::Twice(_) | Fault::Disorder(_));
+    let may_be_good = matches!(fault, ProviderFault::Twice(_) | ProviderFault::Disorder(_));
     assert!(is_bad || may_be_good, "{dialect:?} {fault:?}: {events:#?}");
     assert_eq!(rewound(&events), restarts(&events), "{dialect:?} {fault:?}: {events:#?}");
     assert_eq!(fake.complaints(), Vec::<String>::new(), "{dialect:?} {fault:?}");
@@ -111,13 +119,13 @@ async fn always(dialect: Dialect, fault: Fault) {
 }
 
 /// Returns how often streamed text was discarded.
-fn rewound(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event.kind, RunEvent::Rewound { .. })).count()
+fn rewound(events: &[TapeEvent]) -> usize {
+    events.iter().filter(|event| matches!(event.kind, RunEvent::MessageReset { .. })).count()
 }
 
 /// Returns the number of retried attempts that had already streamed text or reasoning.
-fn restarts(events: &[Event]) -> usize {
-    let said = |event: &Event| matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. });
+fn restarts(events: &[TapeEvent]) -> usize {
+    let said = |event: &TapeEvent| matches!(event.kind, RunEvent::Text { .. } | RunEvent::Thinking { .. });
     let tries = events.split(|event| matches!(event.kind, RunEvent::Retrying { .. }));
     let tries: Vec<_> = tries.map(|events| events.iter().any(said)).collect();
     tries[..tries.len() - 1].iter().filter(|spoke| **spoke).count()
@@ -125,13 +133,13 @@ fn restarts(events: &[Event]) -> usize {
 
 #[tokio::test]
 async fn a_fault_anywhere_ends_in_an_answer_without_a_word_twice() {
-    let all = faults().into_iter().flat_map(|fault| Dialect::ALL.map(|dialect| once(dialect, fault)));
+    let all = faults().into_iter().flat_map(|fault| WireFormat::ALL.map(|dialect| once(dialect, fault)));
     stream::iter(all).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
 }
 
 #[tokio::test]
 async fn a_fault_that_stays_ends_in_one_error() {
-    let all = Fault::all(10).into_iter().chain([Fault::Stall(0), Fault::Cut(0)]);
-    let all = all.flat_map(|fault| Dialect::ALL.map(|dialect| always(dialect, fault)));
+    let all = ProviderFault::all(10).into_iter().chain([ProviderFault::Stall(0), ProviderFault::Cut(0)]);
+    let all = all.flat_map(|fault| WireFormat::ALL.map(|dialect| always(dialect, fault)));
     stream::iter(all).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
 }

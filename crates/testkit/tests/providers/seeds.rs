@@ -6,12 +6,14 @@ use futures_util::{StreamExt, stream};
 use homard_agent::AbortReason;
 use homard_testkit::{
     FakeProvider,
-    chance::Dice,
-    fake_provider::{Asked, Call, Reply, Said, dialect::Dialect, fault::Fault},
+    fake_provider::{
+        FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest, dialect::WireFormat, fault::ProviderFault,
+    },
+    rng::SeededRng,
 };
 use serde_json::{Value, json};
 
-use crate::house::{HASTY, House, PATIENT, outcome, roster, shown};
+use crate::house::{LONG_IDLE, ProviderFixture, SHORT_IDLE, candidates, outcome, shown};
 
 /// Default number of seeds; `PROVIDER_SEEDS` overrides it.
 const SEEDS: u64 = 60;
@@ -28,58 +30,58 @@ fn seeds() -> u64 {
 }
 
 /// Generates an arbitrary answer.
-fn reply(dice: &mut Dice, asked: &Asked) -> Reply {
+fn reply(dice: &mut SeededRng, asked: &ReceivedRequest) -> ProviderReply {
     let text = (0..dice.below(4)).map(|n| format!("answer{}word{n} ", asked.number)).collect();
     let thinking = dice.percent(40).then(|| "Hm.".to_owned());
     let calls = if asked.number < CALLING && dice.percent(60) { 1 + dice.below(3) } else { 0 };
-    let mut said = Said { thinking, text, calls: (0..calls).map(|_| call(dice)).collect() };
+    let mut said = FakeAnswer { thinking, text, calls: (0..calls).map(|_| call(dice)).collect() };
     if said.calls.is_empty() && said.text.is_empty() {
         said.text.push(format!("answer{} ", asked.number));
     }
-    Reply {
-        said,
+    ProviderReply {
+        answer: said,
         fault: dice.percent(30).then(|| fault(dice)),
-        split: dice.percent(50).then(|| dice.throw()),
+        split: dice.percent(50).then(|| dice.next_u64()),
         gate: None,
     }
 }
 
 /// Generates a fault; slow ones are rare.
-fn fault(dice: &mut Dice) -> Fault {
-    let fault = Fault::any(dice);
-    if let Fault::Stall(place) = fault
+fn fault(dice: &mut SeededRng) -> ProviderFault {
+    let fault = ProviderFault::any(dice);
+    if let ProviderFault::Stall(place) = fault
         && dice.percent(80)
     {
-        return Fault::Cut(place);
+        return ProviderFault::Cut(place);
     }
     // A fault that ends the run proves nothing about pairs.
-    if fault == Fault::Refused(413) { Fault::Refused(500) } else { fault }
+    if fault == ProviderFault::Refused(413) { ProviderFault::Refused(500) } else { fault }
 }
 
 /// Generates a call with an arbitrary id, often a repeated one.
-fn call(dice: &mut Dice) -> Call {
+fn call(dice: &mut SeededRng) -> FakeToolCall {
     let number = dice.below(5);
     let id = match dice.below(5) {
         0 => format!("call_{number}"),
         1 => format!("toolu_{number}"),
         2 => format!("call_{number}|fc_{number}"),
         3 => format!("functions.look:{number} {}", "x".repeat(60)),
-        _ => format!("{:024x}", dice.throw()),
+        _ => format!("{:024x}", dice.next_u64()),
     };
     let name = (*dice.pick(&["look", "look", "snap", "fail", "fly"])).to_owned();
     let arguments = dice.pick(&[json!({"at": "there"}), json!({}), json!({"at": 7}), Value::Null]).clone();
-    Call { id, name, arguments }
+    FakeToolCall { id, name, arguments }
 }
 
 /// Runs a seed; returns the number of requests.
 async fn play(seed: u64) -> usize {
-    let mut answering = Dice::new(seed);
+    let mut answering = SeededRng::new(seed);
     let fake = FakeProvider::start(move |asked| reply(&mut answering, asked)).await.unwrap();
-    let mut dice = Dice::new(!seed);
-    let mut models = Dialect::ALL.map(|dialect| (dialect, HASTY));
+    let mut dice = SeededRng::new(!seed);
+    let mut models = WireFormat::ALL.map(|dialect| (dialect, SHORT_IDLE));
     models.rotate_left(dice.below(4) as usize);
-    models[3].1 = PATIENT;
-    let house = House::new(roster(&fake, &models).0);
+    models[3].1 = LONG_IDLE;
+    let house = ProviderFixture::new(candidates(&fake, &models).0);
     for message in 0..MESSAGES {
         let mut follower = house.begin(&format!("r{message}"), &format!("message {message}")).await;
         let stops_after = dice.percent(40).then(|| dice.below(12));
@@ -97,8 +99,8 @@ async fn play(seed: u64) -> usize {
         }
     }
     house.hub.shut_down().await;
-    assert_eq!(fake.complaints(), Vec::<String>::new(), "seed {seed}: {:#?}", fake.asked().last());
-    fake.asked().len()
+    assert_eq!(fake.complaints(), Vec::<String>::new(), "seed {seed}: {:#?}", fake.requests().last());
+    fake.requests().len()
 }
 
 #[tokio::test]

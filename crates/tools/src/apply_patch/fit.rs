@@ -6,61 +6,61 @@
 
 use std::ops::Range;
 
-use super::parse::{Hunk, Line};
-use crate::text::{line_break, plain};
+use super::parse::{Hunk, HunkLine};
+use crate::text::{line_break, to_ascii_punctuation};
 
 /// UTF-8 byte order mark.
 const BOM: char = '\u{feff}';
 
 /// Lines that a hunk expects and the file does not contain.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unfit(pub(super) String);
+pub(super) struct UnmatchedHunk(pub(super) String);
 
 /// Returns the text with all hunks applied. Each hunk is searched for below the previous one.
-pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, Unfit> {
+pub(super) fn apply(content: &str, hunks: &[Hunk]) -> Result<String, UnmatchedHunk> {
     let (bom, content) = content.strip_prefix(BOM).map_or(("", content), |rest| (&content[..BOM.len_utf8()], rest));
     let broken: Vec<&str> = content.split_inclusive('\n').collect();
-    let lines: Vec<&str> = broken.iter().map(|line| bare(line)).collect();
-    let mut fitted: Vec<(Range<usize>, &[Line])> = Vec::new();
+    let lines: Vec<&str> = broken.iter().map(|line| strip_line_break(line)).collect();
+    let mut fitted: Vec<(Range<usize>, &[HunkLine])> = Vec::new();
     let mut from = 0;
     for hunk in hunks {
         let (place, changes) = fit(&lines, from, hunk)?;
         // An insertion at the end of the file must not prevent later hunks from matching before it.
-        if !place.is_empty() || !hunk.above.is_empty() {
+        if !place.is_empty() || !hunk.anchors.is_empty() {
             from = place.end;
         }
         fitted.push((place, changes));
     }
     fitted.sort_by_key(|(place, _)| place.start);
 
-    let mut text = Writer { text: bom.to_owned(), line_break: line_break(content) };
+    let mut text = LineWriter { text: bom.to_owned(), line_break: line_break(content) };
     let mut at = 0;
     for (place, changes) in fitted {
         broken[at..place.start].iter().for_each(|line| text.keep(line));
         at = place.start;
         for change in changes {
             match change {
-                Line::Keep(_) => text.keep(broken[at]),
-                Line::Remove(_) => {}
-                Line::Add(line) => text.add(line),
+                HunkLine::Keep(_) => text.keep(broken[at]),
+                HunkLine::Remove(_) => {}
+                HunkLine::Add(line) => text.add(line),
             }
-            at += usize::from(!matches!(change, Line::Add(_)));
+            at += usize::from(!matches!(change, HunkLine::Add(_)));
         }
     }
     broken[at..].iter().for_each(|line| text.keep(line));
     Ok(text.text)
 }
 
-fn bare(line: &str) -> &str {
+fn strip_line_break(line: &str) -> &str {
     line.strip_suffix("\r\n").or(line.strip_suffix('\n')).unwrap_or(line)
 }
 
-struct Writer {
+struct LineWriter {
     text: String,
     line_break: &'static str,
 }
 
-impl Writer {
+impl LineWriter {
     /// Appends a line with its own line ending. Only the last line of a file may have none.
     fn keep(&mut self, line: &str) {
         if !self.text.is_empty() && !self.text.ends_with(['\n', BOM]) {
@@ -76,46 +76,46 @@ impl Writer {
 }
 
 /// Finds the lines that a hunk replaces, at or below `from`; returns their range and the hunk's lines.
-fn fit<'a>(lines: &[&str], mut from: usize, hunk: &'a Hunk) -> Result<(Range<usize>, &'a [Line]), Unfit> {
-    for above in &hunk.above {
-        from = 1 + seek(lines, &[above.as_str()], from, false).ok_or_else(|| Unfit(above.clone()))?;
+fn fit<'a>(lines: &[&str], mut from: usize, hunk: &'a Hunk) -> Result<(Range<usize>, &'a [HunkLine]), UnmatchedHunk> {
+    for above in &hunk.anchors {
+        from = 1 + find_lines(lines, &[above.as_str()], from, false).ok_or_else(|| UnmatchedHunk(above.clone()))?;
     }
     let mut changes = hunk.lines.as_slice();
     loop {
         let expected: Vec<&str> = changes.iter().filter_map(expected).collect();
         if expected.is_empty() {
-            let at = if hunk.above.is_empty() || hunk.is_last { lines.len() } else { from };
+            let at = if hunk.anchors.is_empty() || hunk.is_last { lines.len() } else { from };
             return Ok((at..at, changes));
         }
-        if let Some(start) = seek(lines, &expected, from, hunk.is_last) {
+        if let Some(start) = find_lines(lines, &expected, from, hunk.is_last) {
             return Ok((start..start + expected.len(), changes));
         }
         // A trailing blank line often only separates two hunks.
         match changes {
-            [rest @ .., Line::Keep(blank)] if blank.trim().is_empty() && !rest.is_empty() => changes = rest,
+            [rest @ .., HunkLine::Keep(blank)] if blank.trim().is_empty() && !rest.is_empty() => changes = rest,
             _ => break,
         }
     }
     let expected: Vec<&str> = hunk.lines.iter().filter_map(expected).collect();
-    Err(Unfit(expected.join("\n")))
+    Err(UnmatchedHunk(expected.join("\n")))
 }
 
-fn expected(line: &Line) -> Option<&str> {
+fn expected(line: &HunkLine) -> Option<&str> {
     match line {
-        Line::Keep(line) | Line::Remove(line) => Some(line),
-        Line::Add(_) => None,
+        HunkLine::Keep(line) | HunkLine::Remove(line) => Some(line),
+        HunkLine::Add(_) => None,
     }
 }
 
 /// Returns the position of `wanted` at or below `from`; with `is_last`, only at the end of the file.
-fn seek(lines: &[&str], wanted: &[&str], from: usize, is_last: bool) -> Option<usize> {
+fn find_lines(lines: &[&str], wanted: &[&str], from: usize, is_last: bool) -> Option<usize> {
     let last = lines.len().checked_sub(wanted.len())?;
     let first = if is_last { last.max(from) } else { from };
     let looks: [fn(&str, &str) -> bool; 4] = [
         |a, b| a == b,
         |a, b| a.trim_end() == b.trim_end(),
         |a, b| a.trim() == b.trim(),
-        |a, b| a.trim().chars().map(plain).eq(b.trim().chars().map(plain)),
+        |a, b| a.trim().chars().map(to_ascii_punctuation).eq(b.trim().chars().map(to_ascii_punctuation)),
     ];
     looks.iter().find_map(|same| {
         let fits = |at: &usize| lines[*at..].iter().zip(wanted).all(|(line, wanted)| same(line, wanted));
@@ -128,13 +128,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::apply_patch::parse::{Step, parse};
+    use crate::apply_patch::parse::{PatchOp, parse};
 
     /// Applies hunks given in patch syntax.
     fn patched(content: &str, hunks: &str) -> Result<String, String> {
         let steps = parse(&format!("*** Begin Patch\n*** Update File: a\n{hunks}\n*** End Patch")).unwrap();
-        let [Step::Update { hunks, .. }] = steps.as_slice() else { panic!("not one update: {steps:?}") };
-        apply(content, hunks).map_err(|Unfit(lines)| lines)
+        let [PatchOp::Update { hunks, .. }] = steps.as_slice() else { panic!("not one update: {steps:?}") };
+        apply(content, hunks).map_err(|UnmatchedHunk(lines)| lines)
     }
 
     #[test]

@@ -17,7 +17,7 @@
 
 /// One file operation of a patch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PatchOp {
     /// Creates the file.
     Add { path: String, content: String },
     /// Removes the file.
@@ -30,16 +30,16 @@ pub(super) enum Step {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hunk {
     /// Anchor lines from `@@`, each searched for below the previous one.
-    pub(super) above: Vec<String>,
+    pub(super) anchors: Vec<String>,
     /// Context, removed and added lines.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<HunkLine>,
     /// True if the hunk must match the end of the file.
     pub(super) is_last: bool,
 }
 
 /// A line of a hunk.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum HunkLine {
     /// Context.
     Keep(String),
     /// Removed.
@@ -50,15 +50,15 @@ pub(super) enum Line {
 
 /// Why a text is not a valid patch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
+pub(super) struct PatchSyntaxError {
     /// Line number, counted from 1.
     pub(super) line: usize,
     /// What is wrong in that line.
-    pub(super) what: String,
+    pub(super) message: String,
 }
 
 /// Parses a patch.
-pub(super) fn parse(input: &str) -> Result<Vec<Step>, Malformed> {
+pub(super) fn parse(input: &str) -> Result<Vec<PatchOp>, PatchSyntaxError> {
     let mut lines: Vec<&str> = input.trim().split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let mut at = 0;
     // Some models wrap the patch in a shell here-document.
@@ -72,13 +72,13 @@ pub(super) fn parse(input: &str) -> Result<Vec<Step>, Malformed> {
     while lines.last().is_some_and(|last| last.trim().is_empty()) {
         lines.pop();
     }
-    let mut reader = Reader { lines, at };
+    let mut reader = PatchParser { lines, at };
     if reader.next().is_none_or(|line| line.trim() != "*** Begin Patch") {
-        return Err(Malformed { line: at + 1, what: "a patch begins with *** Begin Patch".to_owned() });
+        return Err(PatchSyntaxError { line: at + 1, message: "a patch begins with *** Begin Patch".to_owned() });
     }
     if reader.lines.pop().is_none_or(|line| line.trim() != "*** End Patch") || reader.lines.len() <= at {
         let line = reader.lines.len() + 1;
-        return Err(Malformed { line, what: "a patch ends with *** End Patch".to_owned() });
+        return Err(PatchSyntaxError { line, message: "a patch ends with *** End Patch".to_owned() });
     }
     let mut steps = Vec::new();
     while reader.peek().is_some() {
@@ -87,12 +87,12 @@ pub(super) fn parse(input: &str) -> Result<Vec<Step>, Malformed> {
     Ok(steps)
 }
 
-struct Reader<'a> {
+struct PatchParser<'a> {
     lines: Vec<&'a str>,
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PatchParser<'a> {
     fn peek(&self) -> Option<&'a str> {
         self.lines.get(self.at).copied()
     }
@@ -104,22 +104,22 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns an error for the current line.
-    fn wrong(&self, what: impl Into<String>) -> Malformed {
-        Malformed { line: self.at + 1, what: what.into() }
+    fn error(&self, what: impl Into<String>) -> PatchSyntaxError {
+        PatchSyntaxError { line: self.at + 1, message: what.into() }
     }
 
     /// Returns the path after `marker` if the current line starts with it.
-    fn path(&mut self, marker: &str) -> Result<Option<String>, Malformed> {
+    fn path(&mut self, marker: &str) -> Result<Option<String>, PatchSyntaxError> {
         let Some(path) = self.peek().and_then(|line| line.trim().strip_prefix(marker)) else { return Ok(None) };
         if path.trim().is_empty() {
-            return Err(self.wrong("a path is missing"));
+            return Err(self.error("a path is missing"));
         }
         self.at += 1;
         Ok(Some(path.trim().to_owned()))
     }
 
     /// Parses the next file operation; `None` for a blank line between two.
-    fn step(&mut self) -> Result<Option<Step>, Malformed> {
+    fn step(&mut self) -> Result<Option<PatchOp>, PatchSyntaxError> {
         if self.peek().is_some_and(|line| line.trim().is_empty()) {
             self.at += 1;
             return Ok(None);
@@ -133,26 +133,26 @@ impl<'a> Reader<'a> {
             }
             return match self.peek() {
                 Some(line) if !line.starts_with("***") && !line.trim().is_empty() => {
-                    Err(self.wrong("every line of a new file starts with +"))
+                    Err(self.error("every line of a new file starts with +"))
                 }
-                Some(_) | None => Ok(Some(Step::Add { path, content })),
+                Some(_) | None => Ok(Some(PatchOp::Add { path, content })),
             };
         }
         if let Some(path) = self.path("*** Delete File:")? {
-            return Ok(Some(Step::Delete { path }));
+            return Ok(Some(PatchOp::Delete { path }));
         }
         let Some(path) = self.path("*** Update File:")? else {
-            return Err(self.wrong("*** Add File: path, *** Update File: path or *** Delete File: path is expected"));
+            return Err(self.error("expected *** Add File: path, *** Update File: path or *** Delete File: path"));
         };
         let to = self.path("*** Move to:")?;
         let hunks = self.hunks()?;
         if hunks.is_empty() && to.is_none() {
-            return Err(self.wrong(format!("nothing is said to change in {path}")));
+            return Err(self.error(format!("no hunks and no *** Move to for {path}")));
         }
-        Ok(Some(Step::Update { path, to, hunks }))
+        Ok(Some(PatchOp::Update { path, to, hunks }))
     }
 
-    fn hunks(&mut self) -> Result<Vec<Hunk>, Malformed> {
+    fn hunks(&mut self) -> Result<Vec<Hunk>, PatchSyntaxError> {
         let mut hunks = Vec::new();
         while let Some(line) = self.peek() {
             if line.starts_with("***") {
@@ -168,10 +168,10 @@ impl<'a> Reader<'a> {
         Ok(hunks)
     }
 
-    fn hunk(&mut self) -> Result<Hunk, Malformed> {
+    fn hunk(&mut self) -> Result<Hunk, PatchSyntaxError> {
         let mut hunk = Hunk::default();
         while let Some(above) = self.peek().and_then(|line| line.strip_prefix("@@")) {
-            hunk.above.extend(named(above));
+            hunk.anchors.extend(anchor(above));
             self.at += 1;
         }
         while let Some(line) = self.peek() {
@@ -187,22 +187,22 @@ impl<'a> Reader<'a> {
             let kind = rest.next();
             let text = rest.as_str().to_owned();
             hunk.lines.push(match kind {
-                Some(' ') | None => Line::Keep(text),
-                Some('-') => Line::Remove(text),
-                Some('+') => Line::Add(text),
-                Some(_) => return Err(self.wrong("a line to change starts with a space, - or +")),
+                Some(' ') | None => HunkLine::Keep(text),
+                Some('-') => HunkLine::Remove(text),
+                Some('+') => HunkLine::Add(text),
+                Some(_) => return Err(self.error("a line to change starts with a space, - or +")),
             });
             self.at += 1;
         }
         if hunk.lines.is_empty() {
-            return Err(self.wrong("after @@ the lines to change are expected"));
+            return Err(self.error("expected the lines to change after @@"));
         }
         Ok(hunk)
     }
 }
 
 /// Returns the anchor line after `@@`, if any. Line numbers, as `diff` writes them, are ignored.
-fn named(above: &str) -> Option<String> {
+fn anchor(above: &str) -> Option<String> {
     let above = above.strip_prefix(' ').unwrap_or(above);
     let line = match above.split_once(" @@") {
         Some((numbers, line)) if numbers.starts_with('-') && numbers.contains(" +") => line.trim_start(),
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn wrong(input: &str) -> (usize, String) {
-        let Malformed { line, what } = parse(input).unwrap_err();
+        let PatchSyntaxError { line, message: what } = parse(input).unwrap_err();
         (line, what)
     }
 
@@ -225,17 +225,22 @@ mod tests {
         let patch = "*** Begin Patch\n*** Add File: new.txt\n+one\n+\n\n*** Update File: a b.txt\n*** Move to: c.txt\n\
                      @@ class A\n@@ fn b\n stays\n-goes\n+comes\n\n@@\n+last\n*** End of File\n*** Delete File: d\n\
                      *** End Patch\n";
-        let keep = |line: &str| Line::Keep(line.to_owned());
+        let keep = |line: &str| HunkLine::Keep(line.to_owned());
         let first = Hunk {
-            above: vec!["class A".to_owned(), "fn b".to_owned()],
-            lines: vec![keep("stays"), Line::Remove("goes".to_owned()), Line::Add("comes".to_owned()), keep("")],
+            anchors: vec!["class A".to_owned(), "fn b".to_owned()],
+            lines: vec![
+                keep("stays"),
+                HunkLine::Remove("goes".to_owned()),
+                HunkLine::Add("comes".to_owned()),
+                keep(""),
+            ],
             is_last: false,
         };
-        let second = Hunk { above: Vec::new(), lines: vec![Line::Add("last".to_owned())], is_last: true };
+        let second = Hunk { anchors: Vec::new(), lines: vec![HunkLine::Add("last".to_owned())], is_last: true };
         let steps = vec![
-            Step::Add { path: "new.txt".to_owned(), content: "one\n\n".to_owned() },
-            Step::Update { path: "a b.txt".to_owned(), to: Some("c.txt".to_owned()), hunks: vec![first, second] },
-            Step::Delete { path: "d".to_owned() },
+            PatchOp::Add { path: "new.txt".to_owned(), content: "one\n\n".to_owned() },
+            PatchOp::Update { path: "a b.txt".to_owned(), to: Some("c.txt".to_owned()), hunks: vec![first, second] },
+            PatchOp::Delete { path: "d".to_owned() },
         ];
         assert_eq!(parse(patch).as_ref(), Ok(&steps));
         assert_eq!(parse(&patch.replace('\n', "\r\n")).as_ref(), Ok(&steps));
@@ -244,11 +249,11 @@ mod tests {
 
     #[test]
     fn numbers_of_lines_are_overlooked() {
-        assert_eq!(named(" -1,3 +1,4 @@"), None);
-        assert_eq!(named(" -1,3 +1,4 @@ fn a()"), Some("fn a()".to_owned()));
-        assert_eq!(named(" - list @@ x"), Some("- list @@ x".to_owned()));
-        assert_eq!(named(""), None);
-        assert_eq!(named("   indented"), Some("  indented".to_owned()));
+        assert_eq!(anchor(" -1,3 +1,4 @@"), None);
+        assert_eq!(anchor(" -1,3 +1,4 @@ fn a()"), Some("fn a()".to_owned()));
+        assert_eq!(anchor(" - list @@ x"), Some("- list @@ x".to_owned()));
+        assert_eq!(anchor(""), None);
+        assert_eq!(anchor("   indented"), Some("  indented".to_owned()));
     }
 
     #[test]
@@ -260,9 +265,9 @@ mod tests {
             ("*** Delete File: ", 2, "a path is missing"),
             ("*** Add File: a\n+a\nb", 4, "every line of a new file starts with +"),
             ("*** Update File: a\n@@\n-a\nb", 5, "a line to change starts with a space, - or +"),
-            ("*** Update File: a\n@@", 4, "after @@ the lines to change are expected"),
-            ("*** Update File: a", 3, "nothing is said to change in a"),
-            ("nonsense", 2, "*** Add File: path, *** Update File: path or *** Delete File: path is expected"),
+            ("*** Update File: a\n@@", 4, "expected the lines to change after @@"),
+            ("*** Update File: a", 3, "no hunks and no *** Move to for a"),
+            ("nonsense", 2, "expected *** Add File: path, *** Update File: path or *** Delete File: path"),
         ] {
             let patch = format!("*** Begin Patch\n{middle}\n*** End Patch");
             assert_eq!(wrong(&patch), (line, what.to_owned()), "{middle}");

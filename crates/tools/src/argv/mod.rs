@@ -2,19 +2,19 @@
 //!
 //! A command that consists only of literal words, simple quotes and `&&`, `||`, `;`, `|` is *plain*. A plain command is
 //! never given to a shell as written: either its words are executed directly, or a text in which each word is quoted
-//! is. So no second parser can interpret it differently from the one that the policy was checked with. [`read()`]
+//! is. So no second parser can interpret it differently from the one that the policy was checked with. [`parse()`]
 //! parses a command, `runners` and `options` know programs and options that can run other programs, and `safe` knows
 //! filters that only read standard input.
 
+mod filters;
 mod options;
-mod read;
+mod parse;
 mod runners;
-mod safe;
 
 use std::fmt;
 
-pub(crate) use self::{read::mentions, safe::only_filters};
-pub use self::{read::read, safe::SAFE_BINS};
+pub use self::{filters::SAFE_BINS, parse::parse};
+pub(crate) use self::{filters::only_filters, parse::mentions};
 
 /// Why a command is not plain, as a message for people and models.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,16 +28,16 @@ impl fmt::Display for NotPlain {
 
 /// One command of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct ShellCommand {
     /// Operator that connects it to the previous command.
-    pub joint: Joint,
+    pub operator: Operator,
     /// The program as written, and its arguments.
     pub words: Vec<String>,
 }
 
 /// Operator between a command and the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Joint {
+pub enum Operator {
     /// None: the first command.
     First,
     /// `&&`
@@ -50,8 +50,8 @@ pub enum Joint {
     Pipe,
 }
 
-impl Joint {
-    fn sign(self) -> &'static str {
+impl Operator {
+    fn symbol(self) -> &'static str {
         match self {
             Self::First => "",
             Self::And => " && ",
@@ -68,23 +68,26 @@ pub fn hazard(name: &str, arguments: &[String]) -> Option<NotPlain> {
 }
 
 /// True for multi-call binaries, which choose the program by the name they are started with.
-pub(crate) fn is_many(name: &str) -> bool {
-    runners::MANY.contains(&name)
+pub(crate) fn is_multi_call(name: &str) -> bool {
+    runners::MULTI_CALL.contains(&name)
 }
 
 /// Returns how many leading arguments a permanent rule has to fix: only the subcommand, if it is known to be harmless
 /// with any arguments after it. `None` if the rule has to fix all of them.
-pub(crate) fn family(name: &str, arguments: &[String]) -> Option<usize> {
+pub(crate) fn fixed_arguments(name: &str, arguments: &[String]) -> Option<usize> {
     let first = arguments.first()?;
-    options::TAME.iter().any(|(program, tame)| *program == name && tame.contains(&first.as_str())).then_some(1)
+    options::HARMLESS_SUBCOMMANDS
+        .iter()
+        .any(|(program, tame)| *program == name && tame.contains(&first.as_str()))
+        .then_some(1)
 }
 
 /// Returns a shell script that means exactly these words in any shell: each program is an absolute path, which is
 /// neither a builtin nor an alias, and each word is quoted.
-pub fn script(parts: &[Part]) -> String {
-    let part = |part: &Part| {
+pub fn script(parts: &[ShellCommand]) -> String {
+    let part = |part: &ShellCommand| {
         let words: Vec<_> = part.words.iter().map(|word| quoted(word)).collect();
-        format!("{}{}", part.joint.sign(), words.join(" "))
+        format!("{}{}", part.operator.symbol(), words.join(" "))
     };
     parts.iter().map(part).collect()
 }

@@ -2,7 +2,7 @@
 
 /// Programs with subcommands, and their harmless subcommands. Any other subcommand may be an alias or an external
 /// program.
-pub(super) const TAME: &[(&str, &[&str])] = &[
+pub(super) const HARMLESS_SUBCOMMANDS: &[(&str, &[&str])] = &[
     (
         "git",
         &[
@@ -33,7 +33,7 @@ pub(super) const TAME: &[(&str, &[&str])] = &[
 ];
 
 /// Harmful options by program. A one-letter option is also found within a cluster; a long one may be abbreviated.
-const HARMFUL: &[(&[&str], &[&str])] = &[
+const HARMFUL_OPTIONS: &[(&[&str], &[&str])] = &[
     (&["find", "gfind"], &["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fls", "-files0-from"]),
     (&["fd", "fdfind"], &["-x", "-X", "--exec", "--exec-batch"]),
     (&["rg"], &["--pre", "--pre-glob", "--hostname-bin", "-z", "--search-zip"]),
@@ -152,28 +152,30 @@ const HARMFUL: &[(&[&str], &[&str])] = &[
 ];
 
 /// Harmful options of one subcommand.
-const HARMFUL_AFTER: &[(&str, &str, &[&str])] = &[("git", "add", &["-e", "-i", "-p"])];
+const HARMFUL_SUBCOMMAND_OPTIONS: &[(&str, &str, &[&str])] = &[("git", "add", &["-e", "-i", "-p"])];
 
 /// Returns why the arguments are harmful, if they are.
 pub(super) fn hazard(name: &str, arguments: &[String]) -> Option<String> {
-    let told = |word: &str| Some(format!("{name} with {word} can run or change something else"));
-    if let Some((_, tame)) = TAME.iter().find(|(program, _)| *program == name) {
+    let told = |word: &str| Some(format!("{name} with {word} can run other programs or change files"));
+    if let Some((_, tame)) = HARMLESS_SUBCOMMANDS.iter().find(|(program, _)| *program == name) {
         match arguments.first() {
             Some(first) if tame.contains(&first.as_str()) || matches!(first.as_str(), "--version" | "--help") => {}
             Some(first) => return told(first),
             None => {}
         }
     }
-    let harmful = HARMFUL.iter().filter(|(programs, _)| programs.contains(&name)).flat_map(|(_, options)| *options);
+    let harmful =
+        HARMFUL_OPTIONS.iter().filter(|(programs, _)| programs.contains(&name)).flat_map(|(_, options)| *options);
     let subcommand = arguments.first().map(String::as_str).unwrap_or_default();
-    let after = HARMFUL_AFTER.iter().filter(|(program, first, _)| *program == name && *first == subcommand);
+    let after =
+        HARMFUL_SUBCOMMAND_OPTIONS.iter().filter(|(program, first, _)| *program == name && *first == subcommand);
     let harmful = harmful.chain(after.flat_map(|(.., options)| *options));
-    let found = harmful.flat_map(|option| arguments.iter().filter(move |word| is_meant(option, word)));
+    let found = harmful.flat_map(|option| arguments.iter().filter(move |word| is_option(option, word)));
     found.into_iter().next().and_then(|word| told(word))
 }
 
 /// True if a word is this option: alone, in a cluster, abbreviated or with a value.
-fn is_meant(option: &str, word: &str) -> bool {
+fn is_option(option: &str, word: &str) -> bool {
     let name = word.split('=').next().unwrap_or(word);
     match option.strip_prefix("--") {
         Some(_) => name.len() > 2 && name.starts_with("--") && option.starts_with(name),

@@ -75,7 +75,7 @@ pub(super) const BUILTIN: &[&str] = &[
 ];
 
 /// Multi-call binaries.
-pub(super) const MANY: &[&str] = &["busybox", "coreutils", "toybox"];
+pub(super) const MULTI_CALL: &[&str] = &["busybox", "coreutils", "toybox"];
 
 const SHELLS: &[&str] = &[
     "ash", "bash", "csh", "dash", "elvish", "fish", "ksh", "ksh93", "mksh", "nu", "oksh", "osh", "pwsh", "rbash",
@@ -263,7 +263,7 @@ const WRAPPERS: &[&str] = &[
 ];
 
 /// Programs that can run commands through more options and configuration files than can be listed.
-const WILLING: &[&str] = &[
+const SCRIPTABLE: &[&str] = &[
     "ansible",
     "ansible-playbook",
     "ant",
@@ -383,11 +383,11 @@ pub(super) fn runs_others(name: &str) -> Option<String> {
         return Some(format!("{name} is a shell"));
     }
     if is_in(INTERPRETERS) {
-        return Some(format!("{name} runs programs that it is given"));
+        return Some(format!("{name} is an interpreter"));
     }
     let is_loader = ["ld-linux", "ld-musl", "ld.so", "ld64", "ld-2"].iter().any(|start| name.starts_with(start));
     let is_binfmt = name.starts_with("qemu-") || matches!(name, "wine" | "wine64" | "box64");
-    if is_in(WRAPPERS) || is_in(MANY) || is_in(WILLING) || is_loader || is_binfmt {
+    if is_in(WRAPPERS) || is_in(MULTI_CALL) || is_in(SCRIPTABLE) || is_loader || is_binfmt {
         return Some(format!("{name} can run any other program"));
     }
     None

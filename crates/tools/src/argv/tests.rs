@@ -5,15 +5,15 @@ use proptest::prelude::*;
 use super::*;
 
 fn words(command: &str) -> Result<Vec<Vec<String>>, NotPlain> {
-    Ok(read(command)?.into_iter().map(|part| part.words).collect())
+    Ok(parse(command)?.into_iter().map(|part| part.words).collect())
 }
 
-fn part(joint: Joint, words: &[&str]) -> Part {
-    Part { joint, words: words.iter().map(|&word| word.to_owned()).collect() }
+fn part(joint: Operator, words: &[&str]) -> ShellCommand {
+    ShellCommand { operator: joint, words: words.iter().map(|&word| word.to_owned()).collect() }
 }
 
 fn safe(command: &str) -> bool {
-    read(command).unwrap().iter().all(only_filters)
+    parse(command).unwrap().iter().all(only_filters)
 }
 
 #[test]
@@ -32,43 +32,43 @@ fn plain_words_and_simple_quotes_are_understood() {
 #[test]
 fn chains_are_taken_apart() {
     let expected = [
-        part(Joint::First, &["ls"]),
-        part(Joint::And, &["wc", "-l"]),
-        part(Joint::Or, &["echo", "a"]),
-        part(Joint::Then, &["cat", "x"]),
-        part(Joint::Pipe, &["sort"]),
+        part(Operator::First, &["ls"]),
+        part(Operator::And, &["wc", "-l"]),
+        part(Operator::Or, &["echo", "a"]),
+        part(Operator::Then, &["cat", "x"]),
+        part(Operator::Pipe, &["sort"]),
     ];
-    assert_eq!(read("ls&&wc -l || echo a;cat x|sort").unwrap(), expected);
+    assert_eq!(parse("ls&&wc -l || echo a;cat x|sort").unwrap(), expected);
     assert_eq!(script(&expected), "'ls' && 'wc' '-l' || 'echo' 'a'; 'cat' 'x' | 'sort'");
 }
 
 #[test]
 fn what_is_not_plain_says_why() {
     for (command, why) in [
-        ("", "a part of it is empty"),
-        ("ls;", "a part of it is empty"),
-        ("ls &", "it starts something in the background"),
-        ("ls |& wc", "it has signs that are not understood"),
-        ("ls > x", "it redirects input or output"),
-        ("ls $HOME", "it has an expansion, $"),
-        ("ls \"$HOME\"", "it has an expansion, $"),
-        ("ls *.rs", "it has a pattern for file names, *"),
-        ("ls ~", "it names a home directory, ~"),
-        ("l\\s", "it has a backslash"),
+        ("", "a part of the command is empty"),
+        ("ls;", "a part of the command is empty"),
+        ("ls &", "the command starts a background job"),
+        ("ls |& wc", "the command contains an unknown operator"),
+        ("ls > x", "the command redirects input or output"),
+        ("ls $HOME", "the command contains a shell expansion ($)"),
+        ("ls \"$HOME\"", "the command contains a shell expansion ($)"),
+        ("ls *.rs", "the command contains a glob pattern (*)"),
+        ("ls ~", "the command refers to a home directory (~)"),
+        ("l\\s", "the command contains a backslash"),
         ("ls 'a", "a quote is not closed"),
-        ("ls\nrm", "it has a control character, '\\n'"),
-        ("A=1 ls", "it sets variables"),
-        ("cd src && ls", "cd is a part of the shell"),
+        ("ls\nrm", "the command contains the control character '\\n'"),
+        ("A=1 ls", "the command sets variables"),
+        ("cd src && ls", "cd is a shell builtin"),
         ("'bash' x", "bash is a shell"),
         ("/usr/bin/env ls", "env can run any other program"),
-        ("python3.12 x.py", "python3.12 runs programs that it is given"),
-        ("git -c a=b log", "git with -c can run or change something else"),
-        ("git st", "git with st can run or change something else"),
-        ("find . -exec rm x", "find with -exec can run or change something else"),
-        ("sort --outp=x", "sort with --outp=x can run or change something else"),
-        ("ls \u{a0}x", "it has '\\u{a0}' outside quotes"),
+        ("python3.12 x.py", "python3.12 is an interpreter"),
+        ("git -c a=b log", "git with -c can run other programs or change files"),
+        ("git st", "git with st can run other programs or change files"),
+        ("find . -exec rm x", "find with -exec can run other programs or change files"),
+        ("sort --outp=x", "sort with --outp=x can run other programs or change files"),
+        ("ls \u{a0}x", "the command contains '\\u{a0}' outside quotes"),
     ] {
-        assert_eq!(read(command), Err(NotPlain(why.to_owned())), "{command:?}");
+        assert_eq!(parse(command), Err(NotPlain(why.to_owned())), "{command:?}");
     }
 }
 
@@ -76,11 +76,11 @@ fn what_is_not_plain_says_why() {
 fn m3_git_add_is_not_tame_where_it_starts_an_editor_or_reads_a_list() {
     for arguments in ["-e", "-i", "-p", "-vp", "--edit", "--interactive", "--patch", "--pathspec-from-file=/etc/passwd"]
     {
-        assert!(read(&format!("git add {arguments}")).is_err(), "{arguments}");
+        assert!(parse(&format!("git add {arguments}")).is_err(), "{arguments}");
     }
-    assert!(read("git status --pathspec-from=x").is_err());
+    assert!(parse("git status --pathspec-from=x").is_err());
     for command in ["git add -A", "git add README", "git log -p", "git grep -i -e x", "git diff -i"] {
-        assert!(read(command).is_ok(), "{command}");
+        assert!(parse(command).is_ok(), "{command}");
     }
 }
 
@@ -121,7 +121,7 @@ fn filters_are_safe_as_long_as_they_name_no_file() {
         "head -c /etc/passwd",
         "cat",
     ] {
-        assert!(read(command).is_err() || !safe(command), "{command}");
+        assert!(parse(command).is_err() || !safe(command), "{command}");
     }
 }
 
@@ -137,13 +137,13 @@ proptest! {
         let mut words = vec!["/bin/ls".to_owned()];
         // A quote inside a word is written with a backslash, which the parser rejects.
         words.extend(all.into_iter().map(|word| word.replace('\'', "")));
-        let parts = vec![Part { joint: Joint::First, words }];
-        prop_assert_eq!(read(&script(&parts)).unwrap(), parts);
+        let parts = vec![ShellCommand { operator: Operator::First, words }];
+        prop_assert_eq!(parse(&script(&parts)).unwrap(), parts);
     }
 
     #[test]
     fn no_text_breaks_the_reader(command in "\\PC{0,60}|[ -~\n\t]{0,60}") {
-        if let Ok(parts) = read(&command) {
+        if let Ok(parts) = parse(&command) {
             prop_assert!(!parts.is_empty());
             prop_assert!(parts.iter().all(|part| !part.words.is_empty()));
         }

@@ -7,12 +7,12 @@ use std::{
 
 /// A CIDR block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Net {
+pub(super) struct IpBlock {
     start: IpAddr,
     bits: u8,
 }
 
-impl Net {
+impl IpBlock {
     const fn v4(start: [u8; 4], bits: u8) -> Self {
         let [a, b, c, d] = start;
         Self { start: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), bits }
@@ -40,95 +40,95 @@ impl Net {
 
 /// The text is not a CIDR block such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NotNet;
+pub(super) struct InvalidIpBlock;
 
-impl FromStr for Net {
-    type Err = NotNet;
+impl FromStr for IpBlock {
+    type Err = InvalidIpBlock;
 
-    fn from_str(text: &str) -> Result<Self, NotNet> {
-        let (start, bits) = text.split_once('/').ok_or(NotNet)?;
-        let start: IpAddr = start.parse().map_err(|_not_an_address| NotNet)?;
+    fn from_str(text: &str) -> Result<Self, InvalidIpBlock> {
+        let (start, bits) = text.split_once('/').ok_or(InvalidIpBlock)?;
+        let start: IpAddr = start.parse().map_err(|_not_an_address| InvalidIpBlock)?;
         let most = if start.is_ipv4() { 32 } else { 128 };
-        let bits = bits.parse().ok().filter(|bits| *bits <= most).ok_or(NotNet)?;
+        let bits = bits.parse().ok().filter(|bits| *bits <= most).ok_or(InvalidIpBlock)?;
         Ok(Self { start, bits })
     }
 }
 
 /// Special-purpose IPv4 blocks from IANA's registry, and public addresses of two cloud metadata services.
-const SPECIAL_V4: &[(Net, &str)] = &[
-    (Net::v4([0, 0, 0, 0], 8), "this machine"),
-    (Net::v4([10, 0, 0, 0], 8), "a private network"),
-    (Net::v4([100, 64, 0, 0], 10), "a carrier's inner network"),
-    (Net::v4([127, 0, 0, 0], 8), "this machine"),
-    (Net::v4([168, 63, 129, 16], 32), "a cloud's inner service"),
-    (Net::v4([169, 254, 0, 0], 16), "the local link, where clouds keep their secrets"),
-    (Net::v4([172, 16, 0, 0], 12), "a private network"),
-    (Net::v4([192, 0, 0, 0], 24), "reserved"),
-    (Net::v4([192, 0, 2, 0], 24), "for examples only"),
-    (Net::v4([192, 88, 99, 0], 24), "a tunnel"),
-    (Net::v4([192, 168, 0, 0], 16), "a private network"),
-    (Net::v4([198, 18, 0, 0], 15), "for measurements only"),
-    (Net::v4([198, 51, 100, 0], 24), "for examples only"),
-    (Net::v4([203, 0, 113, 0], 24), "for examples only"),
-    (Net::v4([224, 0, 0, 0], 4), "a multicast group"),
-    (Net::v4([240, 0, 0, 0], 4), "reserved"),
+const SPECIAL_V4: &[(IpBlock, &str)] = &[
+    (IpBlock::v4([0, 0, 0, 0], 8), "this machine"),
+    (IpBlock::v4([10, 0, 0, 0], 8), "a private network"),
+    (IpBlock::v4([100, 64, 0, 0], 10), "a carrier-grade NAT network"),
+    (IpBlock::v4([127, 0, 0, 0], 8), "this machine"),
+    (IpBlock::v4([168, 63, 129, 16], 32), "a cloud metadata service"),
+    (IpBlock::v4([169, 254, 0, 0], 16), "a link-local address, as used by cloud metadata services"),
+    (IpBlock::v4([172, 16, 0, 0], 12), "a private network"),
+    (IpBlock::v4([192, 0, 0, 0], 24), "reserved"),
+    (IpBlock::v4([192, 0, 2, 0], 24), "reserved for documentation"),
+    (IpBlock::v4([192, 88, 99, 0], 24), "a tunnel"),
+    (IpBlock::v4([192, 168, 0, 0], 16), "a private network"),
+    (IpBlock::v4([198, 18, 0, 0], 15), "reserved for benchmarks"),
+    (IpBlock::v4([198, 51, 100, 0], 24), "reserved for documentation"),
+    (IpBlock::v4([203, 0, 113, 0], 24), "reserved for documentation"),
+    (IpBlock::v4([224, 0, 0, 0], 4), "a multicast group"),
+    (IpBlock::v4([240, 0, 0, 0], 4), "reserved"),
 ];
 
 /// The only global unicast block of IPv6.
-const PUBLIC_V6: Net = Net::v6(0x2000, 0, 3);
+const PUBLIC_V6: IpBlock = IpBlock::v6(0x2000, 0, 3);
 
 /// Special-purpose blocks within it.
-const SPECIAL_V6: &[(Net, &str)] = &[
+const SPECIAL_V6: &[(IpBlock, &str)] = &[
     // Includes Teredo, which embeds any IPv4 address.
-    (Net::v6(0x2001, 0, 23), "reserved"),
-    (Net::v6(0x2001, 0xdb8, 32), "for examples only"),
+    (IpBlock::v6(0x2001, 0, 23), "reserved"),
+    (IpBlock::v6(0x2001, 0xdb8, 32), "reserved for documentation"),
     // 6to4, which embeds any IPv4 address.
-    (Net::v6(0x2002, 0, 16), "a tunnel"),
-    (Net::v6(0x3fff, 0, 20), "for examples only"),
+    (IpBlock::v6(0x2002, 0, 16), "a tunnel"),
+    (IpBlock::v6(0x3fff, 0, 20), "reserved for documentation"),
 ];
 
 /// Blocks outside of it that have a specific description.
-const NAMED_V6: &[(Net, &str)] = &[
-    (Net::v6(0xfc00, 0, 7), "a private network"),
-    (Net::v6(0xfe80, 0, 10), "the local link"),
-    (Net::v6(0xff00, 0, 8), "a multicast group"),
+const NAMED_V6: &[(IpBlock, &str)] = &[
+    (IpBlock::v6(0xfc00, 0, 7), "a private network"),
+    (IpBlock::v6(0xfe80, 0, 10), "a link-local address"),
+    (IpBlock::v6(0xff00, 0, 8), "a multicast group"),
 ];
 
 /// Returns what kind of address it is, if it is not public.
-pub(super) fn inside(address: IpAddr) -> Option<&'static str> {
+pub(super) fn non_public_kind(address: IpAddr) -> Option<&'static str> {
     match address {
-        IpAddr::V4(address) => found(SPECIAL_V4, address.into()),
-        IpAddr::V6(address) => inside_v6(address),
+        IpAddr::V4(address) => lookup(SPECIAL_V4, address.into()),
+        IpAddr::V6(address) => non_public_kind_v6(address),
     }
 }
 
-fn inside_v6(address: Ipv6Addr) -> Option<&'static str> {
-    if let Some(carried) = carried(address) {
-        return inside(carried.into());
+fn non_public_kind_v6(address: Ipv6Addr) -> Option<&'static str> {
+    if let Some(carried) = embedded_v4(address) {
+        return non_public_kind(carried.into());
     }
     if address.is_loopback() || address.is_unspecified() {
         return Some("this machine");
     }
     if !PUBLIC_V6.contains(address.into()) {
-        return Some(found(NAMED_V6, address.into()).unwrap_or("reserved"));
+        return Some(lookup(NAMED_V6, address.into()).unwrap_or("reserved"));
     }
-    found(SPECIAL_V6, address.into()).or_else(|| isatap(address).then_some("a tunnel"))
+    lookup(SPECIAL_V6, address.into()).or_else(|| is_isatap(address).then_some("a tunnel"))
 }
 
-fn found(table: &[(Net, &'static str)], address: IpAddr) -> Option<&'static str> {
+fn lookup(table: &[(IpBlock, &'static str)], address: IpAddr) -> Option<&'static str> {
     table.iter().find(|(net, _)| net.contains(address)).map(|(_, what)| *what)
 }
 
 /// Returns the IPv4 address embedded in an IPv6 one: mapped (`::ffff:a.b.c.d`), or NAT64 (`64:ff9b::a.b.c.d`), through
 /// which an IPv6-only network reaches public IPv4 servers.
-pub(super) fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+pub(super) fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let low = Ipv4Addr::from_bits((address.to_bits() & u128::from(u32::MAX)) as u32);
     let is_nat64 = address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
     address.to_ipv4_mapped().or_else(|| is_nat64.then_some(low))
 }
 
 /// True for ISATAP addresses, whose lower half means "tunnel to the IPv4 address that follows".
-fn isatap(address: Ipv6Addr) -> bool {
+fn is_isatap(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     matches!(segments[4], 0 | 0x200) && segments[5] == 0x5efe
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn what(address: &str) -> Option<&'static str> {
-        inside(address.parse().unwrap())
+        non_public_kind(address.parse().unwrap())
     }
 
     #[test]
@@ -161,10 +161,10 @@ mod tests {
             ("224.0.0.0", "255.255.255.255"),
         ] {
             let [first, last] = [first, last].map(|edge| edge.parse::<Ipv4Addr>().unwrap().to_bits());
-            assert!([first, last].iter().all(|edge| inside(Ipv4Addr::from_bits(*edge).into()).is_some()));
+            assert!([first, last].iter().all(|edge| non_public_kind(Ipv4Addr::from_bits(*edge).into()).is_some()));
             let neighbours = [first.checked_sub(1), last.checked_add(1)].into_iter().flatten();
             for neighbour in neighbours.map(Ipv4Addr::from_bits) {
-                assert_eq!(inside(neighbour.into()), None, "{neighbour}");
+                assert_eq!(non_public_kind(neighbour.into()), None, "{neighbour}");
             }
         }
     }
@@ -175,23 +175,23 @@ mod tests {
             ("::", "this machine"),
             ("::1", "this machine"),
             ("::ffff:127.0.0.1", "this machine"),
-            ("::ffff:a9fe:a9fe", "the local link, where clouds keep their secrets"),
+            ("::ffff:a9fe:a9fe", "a link-local address, as used by cloud metadata services"),
             ("::127.0.0.1", "reserved"),
             ("::8.8.8.8", "reserved"),
             ("64:ff9b::10.0.0.1", "a private network"),
             ("64:ff9b:1::8.8.8.8", "reserved"),
             ("100::1", "reserved"),
             ("2001:0:7f00:1::", "reserved"),
-            ("2001:db8::1", "for examples only"),
+            ("2001:db8::1", "reserved for documentation"),
             ("2002:7f00:1::", "a tunnel"),
             ("2a00::5efe:127.0.0.1", "a tunnel"),
             ("2a00::200:5efe:10.0.0.1", "a tunnel"),
-            ("3fff::1", "for examples only"),
+            ("3fff::1", "reserved for documentation"),
             ("4000::", "reserved"),
             ("5f00::1", "reserved"),
             ("fc00::1", "a private network"),
             ("fd00:ec2::254", "a private network"),
-            ("fe80::1", "the local link"),
+            ("fe80::1", "a link-local address"),
             ("fec0::1", "reserved"),
             ("ff02::1", "a multicast group"),
         ];
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_block_is_read_or_it_is_none() {
-        let net = |text: &str| text.parse::<Net>();
-        assert_eq!(net("10.0.0.0/8"), Ok(Net::v4([10, 0, 0, 0], 8)));
-        assert_eq!(net("fc00::/7"), Ok(Net::v6(0xfc00, 0, 7)));
-        assert_eq!(["10.0.0.0", "10.0.0.0/33", "fc00::/129", "box/8", "10.0.0.0/x"].map(net), [Err(NotNet); 5]);
+        let net = |text: &str| text.parse::<IpBlock>();
+        assert_eq!(net("10.0.0.0/8"), Ok(IpBlock::v4([10, 0, 0, 0], 8)));
+        assert_eq!(net("fc00::/7"), Ok(IpBlock::v6(0xfc00, 0, 7)));
+        assert_eq!(["10.0.0.0", "10.0.0.0/33", "fc00::/129", "box/8", "10.0.0.0/x"].map(net), [Err(InvalidIpBlock); 5]);
         assert!(net("0.0.0.0/0").unwrap().contains("10.1.2.3".parse().unwrap()));
         assert!(net("::/0").unwrap().contains("::1".parse().unwrap()));
         assert!(!net("::/0").unwrap().contains("10.1.2.3".parse().unwrap()));

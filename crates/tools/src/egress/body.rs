@@ -12,23 +12,23 @@ pub struct Body {
     /// The decompressed bytes.
     pub bytes: Vec<u8>,
     /// True if the body was not truncated.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 /// Decoder of a body that is being received.
-pub(super) enum Unpacker {
-    Plain(Capped),
-    Gzip(MultiGzDecoder<Capped>),
+pub(super) enum BodyDecoder {
+    Plain(CappedBuffer),
+    Gzip(MultiGzDecoder<CappedBuffer>),
 }
 
-impl Unpacker {
+impl BodyDecoder {
     /// Creates a decoder for a `Content-Encoding` header.
     pub(super) fn new(encoding: &str, most: usize) -> Result<Self, Error> {
-        let kept = Capped { bytes: Vec::new(), most, is_full: false };
+        let kept = CappedBuffer { bytes: Vec::new(), most, is_full: false };
         match encoding.trim().to_ascii_lowercase().as_str() {
             "" | "identity" => Ok(Self::Plain(kept)),
             "gzip" | "x-gzip" => Ok(Self::Gzip(MultiGzDecoder::new(kept))),
-            _ => Err(Error::Packed),
+            _ => Err(Error::UnexpectedEncoding),
         }
     }
 
@@ -38,11 +38,11 @@ impl Unpacker {
             Self::Plain(kept) => kept.write_all(bytes),
             Self::Gzip(decoder) => decoder.write_all(bytes),
         };
-        let is_full = self.kept().is_full;
+        let is_full = self.buffer().is_full;
         match written {
             Ok(()) => Ok(!is_full),
             Err(_full) if is_full => Ok(false),
-            Err(error) => Err(Error::Broken { why: error.to_string() }),
+            Err(error) => Err(Error::Decompression { why: error.to_string() }),
         }
     }
 
@@ -52,13 +52,13 @@ impl Unpacker {
             && let Err(error) = decoder.try_finish()
             && !decoder.get_ref().is_full
         {
-            return Err(Error::Broken { why: error.to_string() });
+            return Err(Error::Decompression { why: error.to_string() });
         }
-        let kept = std::mem::take(self.kept());
-        Ok(Body { bytes: kept.bytes, is_whole: !kept.is_full })
+        let kept = std::mem::take(self.buffer());
+        Ok(Body { bytes: kept.bytes, is_complete: !kept.is_full })
     }
 
-    fn kept(&mut self) -> &mut Capped {
+    fn buffer(&mut self) -> &mut CappedBuffer {
         match self {
             Self::Plain(kept) => kept,
             Self::Gzip(decoder) => decoder.get_mut(),
@@ -68,13 +68,13 @@ impl Unpacker {
 
 /// A buffer that rejects writes beyond its limit.
 #[derive(Debug, Default)]
-pub(super) struct Capped {
+pub(super) struct CappedBuffer {
     bytes: Vec<u8>,
     most: usize,
     is_full: bool,
 }
 
-impl Write for Capped {
+impl Write for CappedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let fitting = bytes.len().min(self.most - self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..fitting]);
@@ -104,7 +104,7 @@ mod tests {
 
     /// Decodes a body chunk by chunk; returns it with the number of chunks consumed.
     fn unpack(encoding: &str, packed: &[u8], piece: usize, most: usize) -> Result<(Body, usize), String> {
-        let mut unpacker = Unpacker::new(encoding, most).map_err(|error| error.to_string())?;
+        let mut unpacker = BodyDecoder::new(encoding, most).map_err(|error| error.to_string())?;
         let mut taken = 0;
         for piece in packed.chunks(piece) {
             taken += 1;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn whole(bytes: &[u8]) -> Body {
-        Body { bytes: bytes.to_vec(), is_whole: true }
+        Body { bytes: bytes.to_vec(), is_complete: true }
     }
 
     #[test]
@@ -125,8 +125,8 @@ mod tests {
             for piece in [1, 2, 100] {
                 let read = |most| unpack(encoding, &packed, piece, most).unwrap().0;
                 assert_eq!(read(5), whole(b"hello"));
-                assert_eq!(read(4), Body { bytes: b"hell".to_vec(), is_whole: false });
-                assert_eq!(read(0), Body { bytes: Vec::new(), is_whole: false });
+                assert_eq!(read(4), Body { bytes: b"hell".to_vec(), is_complete: false });
+                assert_eq!(read(0), Body { bytes: Vec::new(), is_complete: false });
             }
         }
     }
@@ -136,13 +136,16 @@ mod tests {
         let bomb = gzip(&vec![0; 64 << 20]);
         assert!(bomb.len() < 100_000);
         let (body, taken) = unpack("gzip", &bomb, 1000, 10_000).unwrap();
-        assert_eq!((body.bytes.len(), body.bytes.capacity() < 65_536, body.is_whole, taken), (10_000, true, false, 1));
+        assert_eq!(
+            (body.bytes.len(), body.bytes.capacity() < 65_536, body.is_complete, taken),
+            (10_000, true, false, 1)
+        );
     }
 
     #[test]
     fn a_bomb_in_many_parts_is_not_unpacked() {
         let parts = gzip(&[0; 1000]).repeat(1000);
-        assert_eq!(unpack("gzip", &parts, 64, 1500).unwrap().0, Body { bytes: vec![0; 1500], is_whole: false });
+        assert_eq!(unpack("gzip", &parts, 64, 1500).unwrap().0, Body { bytes: vec![0; 1500], is_complete: false });
     }
 
     #[test]

@@ -7,47 +7,49 @@ use url::Host;
 
 use super::{
     Error,
-    address::inside,
-    exception::{Exception, Verdict, covers, is_named, verdict},
+    address::non_public_kind,
+    exception::{EgressException, ExceptionMatch, covers, is_listed, match_exceptions},
 };
 
 /// Maximum length of a URL.
-const LONGEST: usize = 2048;
+const MAX_URL_LENGTH: usize = 2048;
 
 /// Top-level names that always resolve to local addresses. They are not even looked up, because that would leak the
 /// query to DNS servers.
-const INNER_NAMES: &[&str] = &["localhost", "local", "internal", "home.arpa"];
+const LOCAL_NAMES: &[&str] = &["localhost", "local", "internal", "home.arpa"];
 
 /// Parses and checks a URL. Its host is the one that will be dialled: lower case, without a trailing dot.
-pub(super) fn parse(text: &str, exceptions: &[Exception]) -> Result<Url, Error> {
+pub(super) fn parse(text: &str, exceptions: &[EgressException]) -> Result<Url, Error> {
     // The URL parser ignores control characters, so that people and the parser would read different URLs.
-    if text.len() > LONGEST || text.contains(char::is_control) {
-        return Err(Error::NotUrl { why: format!("it has control characters or more than {LONGEST} bytes") });
+    if text.len() > MAX_URL_LENGTH || text.contains(char::is_control) {
+        return Err(Error::NotUrl {
+            why: format!("it contains control characters or is longer than {MAX_URL_LENGTH} bytes"),
+        });
     }
     let url = Url::parse(text.trim()).map_err(|error| Error::NotUrl { why: error.to_string() })?;
     check(url, exceptions)
 }
 
 /// Checks a parsed URL, including the target of a redirect.
-pub(super) fn check(mut url: Url, exceptions: &[Exception]) -> Result<Url, Error> {
+pub(super) fn check(mut url: Url, exceptions: &[EgressException]) -> Result<Url, Error> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(Error::Scheme { scheme: url.scheme().to_owned() });
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(Error::Userinfo);
     }
-    if url.as_str().len() > LONGEST {
-        return Err(Error::NotUrl { why: format!("it has more than {LONGEST} bytes") });
+    if url.as_str().len() > MAX_URL_LENGTH {
+        return Err(Error::NotUrl { why: format!("it is longer than {MAX_URL_LENGTH} bytes") });
     }
     if let Some(name) = url.domain().and_then(|name| name.strip_suffix('.')).map(str::to_owned) {
         url.set_host(Some(&name)).map_err(|error| Error::NotUrl { why: error.to_string() })?;
     }
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or_default();
-    match verdict(exceptions, host, port) {
-        Verdict::Allowed => return Ok(url),
-        Verdict::OtherPort => return Err(Error::OtherPort { host: host.to_owned(), port }),
-        Verdict::Unnamed => {}
+    match match_exceptions(exceptions, host, port) {
+        ExceptionMatch::Allowed => return Ok(url),
+        ExceptionMatch::OtherPort => return Err(Error::OtherPort { host: host.to_owned(), port }),
+        ExceptionMatch::NotListed => {}
     }
     if !matches!(port, 80 | 443 | 1024..) {
         return Err(Error::Port { port });
@@ -62,9 +64,9 @@ pub(super) fn check(mut url: Url, exceptions: &[Exception]) -> Result<Url, Error
 }
 
 /// Checks that an address is public or covered by an exception.
-pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[Exception]) -> Result<(), Error> {
-    match inside(address) {
-        Some(what) if !covers(exceptions, address) => Err(Error::Inside { host: host.to_owned(), what }),
+pub(super) fn check_address(host: &str, address: IpAddr, exceptions: &[EgressException]) -> Result<(), Error> {
+    match non_public_kind(address) {
+        Some(what) if !covers(exceptions, address) => Err(Error::NotPublic { host: host.to_owned(), what }),
         Some(_) | None => Ok(()),
     }
 }
@@ -79,15 +81,15 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
 }
 
 /// Checks that an address does not belong to this machine.
-pub(super) fn check_own(
+pub(super) fn check_not_local(
     host: &str,
     address: IpAddr,
-    (exceptions, is_own): (&[Exception], fn(IpAddr) -> bool),
+    (exceptions, is_own): (&[EgressException], fn(IpAddr) -> bool),
 ) -> Result<(), Error> {
-    if is_named(exceptions, host) || covers(exceptions, address) || !is_own(address) {
+    if is_listed(exceptions, host) || covers(exceptions, address) || !is_own(address) {
         return Ok(());
     }
-    Err(Error::Inside { host: host.to_owned(), what: "an address of this machine" })
+    Err(Error::NotPublic { host: host.to_owned(), what: "an address of this machine" })
 }
 
 /// Accepts only labels of letters, digits, hyphens and underscores, so that every parser reads the name in the same
@@ -99,8 +101,8 @@ fn check_name(name: &str) -> Result<(), Error> {
         return Err(Error::Name { name: name.escape_debug().to_string() });
     }
     let is_in = |inner: &&str| name.strip_suffix(*inner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    if INNER_NAMES.iter().any(is_in) {
-        return Err(Error::Inside { host: name.to_owned(), what: "a name of an inner network" });
+    if LOCAL_NAMES.iter().any(is_in) {
+        return Err(Error::NotPublic { host: name.to_owned(), what: "a local network name" });
     }
     Ok(())
 }

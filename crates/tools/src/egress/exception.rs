@@ -4,32 +4,32 @@ use std::{net::IpAddr, str::FromStr};
 
 use reqwest::Url;
 
-use super::address::Net;
+use super::address::IpBlock;
 
 /// A non-public destination that may be reached.
 ///
 /// Written as a host (`box.lan`, `127.0.0.1`, `[::1]`), a host and its port (`localhost:8888`), or a CIDR block
 /// (`10.0.0.0/8`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exception(Kind);
+pub struct EgressException(Kind);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     /// The host as URLs spell it, on one port or on any.
     Host(String, Option<u16>),
-    Net(Net),
+    Net(IpBlock),
 }
 
-/// The text is not an [`Exception`].
+/// The text is not an [`EgressException`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not a host such as box.lan or localhost:8888, and not a block of addresses such as 10.0.0.0/8")]
-pub struct BadException(String);
+pub struct InvalidEgressException(String);
 
-impl FromStr for Exception {
-    type Err = BadException;
+impl FromStr for EgressException {
+    type Err = InvalidEgressException;
 
-    fn from_str(text: &str) -> Result<Self, BadException> {
-        let bad = || BadException(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidEgressException> {
+        let bad = || InvalidEgressException(text.to_owned());
         if text.contains('/') {
             return text.parse().map(|net| Self(Kind::Net(net))).map_err(|_not_a_net| bad());
         }
@@ -47,25 +47,25 @@ impl FromStr for Exception {
 
 /// Result of looking up a host and port in the exceptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ExceptionMatch {
     /// Allowed, whatever its address is.
     Allowed,
     /// The host is listed, but only with other ports.
     OtherPort,
     /// Not listed.
-    Unnamed,
+    NotListed,
 }
 
 /// Looks up a host and port in the exceptions.
-pub(super) fn verdict(exceptions: &[Exception], host: &str, port: u16) -> Verdict {
-    let mut verdict = Verdict::Unnamed;
-    for Exception(kind) in exceptions {
+pub(super) fn match_exceptions(exceptions: &[EgressException], host: &str, port: u16) -> ExceptionMatch {
+    let mut verdict = ExceptionMatch::NotListed;
+    for EgressException(kind) in exceptions {
         match kind {
             Kind::Host(name, allowed) if name == host => {
                 if allowed.is_none_or(|allowed| allowed == port) {
-                    return Verdict::Allowed;
+                    return ExceptionMatch::Allowed;
                 }
-                verdict = Verdict::OtherPort;
+                verdict = ExceptionMatch::OtherPort;
             }
             Kind::Host(..) | Kind::Net(_) => {}
         }
@@ -74,20 +74,20 @@ pub(super) fn verdict(exceptions: &[Exception], host: &str, port: u16) -> Verdic
 }
 
 /// True if a host is listed, with any port.
-pub(super) fn is_named(exceptions: &[Exception], host: &str) -> bool {
-    exceptions.iter().any(|Exception(kind)| matches!(kind, Kind::Host(name, _) if name == host))
+pub(super) fn is_listed(exceptions: &[EgressException], host: &str) -> bool {
+    exceptions.iter().any(|EgressException(kind)| matches!(kind, Kind::Host(name, _) if name == host))
 }
 
 /// True if an address is in a listed block.
-pub(super) fn covers(exceptions: &[Exception], address: IpAddr) -> bool {
-    exceptions.iter().any(|Exception(kind)| matches!(kind, Kind::Net(net) if net.contains(address)))
+pub(super) fn covers(exceptions: &[EgressException], address: IpAddr) -> bool {
+    exceptions.iter().any(|EgressException(kind)| matches!(kind, Kind::Net(net) if net.contains(address)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn all(texts: &[&str]) -> Vec<Exception> {
+    fn all(texts: &[&str]) -> Vec<EgressException> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
@@ -96,25 +96,31 @@ mod tests {
         let list = all(&["Box.lan.", "localhost:8888", "[::1]:443", "127.0.0.1:80"]);
         let verdicts = [("box.lan", 1), ("localhost", 8888), ("localhost", 22), ("[::1]", 443), ("[::1]", 80)];
         assert_eq!(
-            verdicts.map(|(host, port)| verdict(&list, host, port)),
-            [Verdict::Allowed, Verdict::Allowed, Verdict::OtherPort, Verdict::Allowed, Verdict::OtherPort]
+            verdicts.map(|(host, port)| match_exceptions(&list, host, port)),
+            [
+                ExceptionMatch::Allowed,
+                ExceptionMatch::Allowed,
+                ExceptionMatch::OtherPort,
+                ExceptionMatch::Allowed,
+                ExceptionMatch::OtherPort
+            ]
         );
-        assert_eq!(verdict(&list, "127.0.0.1", 443), Verdict::OtherPort);
-        assert_eq!(verdict(&list, "lan", 80), Verdict::Unnamed);
-        assert_eq!((is_named(&list, "localhost"), is_named(&list, "box")), (true, false));
+        assert_eq!(match_exceptions(&list, "127.0.0.1", 443), ExceptionMatch::OtherPort);
+        assert_eq!(match_exceptions(&list, "lan", 80), ExceptionMatch::NotListed);
+        assert_eq!((is_listed(&list, "localhost"), is_listed(&list, "box")), (true, false));
     }
 
     #[test]
     fn a_block_covers_its_addresses_and_names_no_host() {
         let list = all(&["10.0.0.0/8"]);
         assert!(covers(&list, "10.1.1.1".parse().unwrap()) && !covers(&list, "11.1.1.1".parse().unwrap()));
-        assert_eq!(verdict(&list, "10.1.1.1", 80), Verdict::Unnamed);
+        assert_eq!(match_exceptions(&list, "10.1.1.1", 80), ExceptionMatch::NotListed);
     }
 
     #[test]
     fn what_is_neither_is_refused_by_name() {
         for text in ["", "a b", "http://box", "box/path", "me@box", "10.0.0.0/99", "box:99999", "box?x", "box#x"] {
-            assert_eq!(text.parse::<Exception>(), Err(BadException(text.to_owned())));
+            assert_eq!(text.parse::<EgressException>(), Err(InvalidEgressException(text.to_owned())));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{
-    address::inside,
+    address::non_public_kind,
     destination::{check, parse},
 };
 
@@ -16,9 +16,9 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Deterministic random number generator.
-struct Dice(u64);
+struct HostFuzzRng(u64);
 
-impl Dice {
+impl HostFuzzRng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -42,8 +42,8 @@ const PIECES: [&str; 16] = [
     "#",
 ];
 
-fn damaged(seed: u64) -> String {
-    let mut dice = Dice(seed);
+fn mutated(seed: u64) -> String {
+    let mut dice = HostFuzzRng(seed);
     let mut host: Vec<char> = HOSTS[dice.below(HOSTS.len())].chars().collect();
     for _ in 0..dice.below(5) {
         let at = dice.below(host.len() + 1);
@@ -70,12 +70,12 @@ fn damaged(seed: u64) -> String {
 fn r50_fuzz_hostname() {
     let from = number("FUZZ_FROM").unwrap_or(0);
     for seed in from..from + number("FUZZ_ROUNDS").unwrap_or(ROUNDS) {
-        let text = damaged(seed);
+        let text = mutated(seed);
         let Ok(url) = parse(&text, &[]) else { continue };
         let host = url.host_str().unwrap_or_default().to_owned();
         let bare = host.trim_matches(['[', ']']);
         match bare.parse::<IpAddr>() {
-            Ok(address) => assert_eq!(inside(address), None, "seed {seed}: {text}"),
+            Ok(address) => assert_eq!(non_public_kind(address), None, "seed {seed}: {text}"),
             Err(_) => {
                 let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
                 let is_label = |label: &str| !label.is_empty() && label.len() < 64 && label.bytes().all(is_plain);

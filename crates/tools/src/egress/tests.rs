@@ -51,7 +51,7 @@ impl Server {
     }
 
     /// Sends the same bytes on every connection.
-    pub(crate) async fn saying(answer: impl Into<Vec<u8>>) -> Self {
+    pub(crate) async fn replying(answer: impl Into<Vec<u8>>) -> Self {
         let answer = Arc::new(answer.into());
         let say = move |mut stream: TcpStream, _| {
             let answer = answer.clone();
@@ -79,19 +79,19 @@ fn sent_on_to(location: &str) -> String {
 }
 
 /// A fake resolver: returns the configured answers in order and repeats the last one.
-struct Names {
+struct FakeResolver {
     answers: Vec<(&'static str, Vec<IpAddr>)>,
     asked: AtomicUsize,
 }
 
-impl Names {
+impl FakeResolver {
     fn new(answers: &[(&'static str, &[&str])]) -> Arc<Self> {
         let parsed = answers.iter().map(|(name, to)| (*name, to.iter().map(|ip| ip.parse().unwrap()).collect()));
         Arc::new(Self { answers: parsed.collect(), asked: AtomicUsize::new(0) })
     }
 }
 
-impl Resolve for Names {
+impl Resolve for FakeResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         let fitting: Vec<_> = self.answers.iter().filter(|(known, _)| *known == name.as_str()).collect();
@@ -101,13 +101,13 @@ impl Resolve for Names {
     }
 }
 
-fn nobody() -> Arc<Names> {
-    Names::new(&[])
+fn empty_resolver() -> Arc<FakeResolver> {
+    FakeResolver::new(&[])
 }
 
-fn door(allow: &[&str], names: Arc<Names>) -> Egress {
+fn test_egress(allow: &[&str], names: Arc<FakeResolver>) -> Egress {
     let allow = allow.iter().map(|text| text.parse().unwrap()).collect();
-    Egress::new(Bounds { allow, bytes: 10_000, ..Bounds::default() }, names)
+    Egress::new(EgressLimits { allow, bytes: 10_000, ..EgressLimits::default() }, names)
 }
 
 async fn fetch(door: &Egress, url: &str) -> Result<Body, Error> {
@@ -115,20 +115,20 @@ async fn fetch(door: &Egress, url: &str) -> Result<Body, Error> {
 }
 
 fn inside(host: &str, what: &'static str) -> Error {
-    Error::Inside { host: host.to_owned(), what }
+    Error::NotPublic { host: host.to_owned(), what }
 }
 
 #[tokio::test]
 async fn an_allowed_server_is_asked_with_the_headers_that_we_chose_and_no_others() {
-    let server = Server::saying(answer("Set-Cookie: a=b\r\nContent-Type: text/plain\r\n", b"hello")).await;
-    let door = door(&["127.0.0.0/8"], nobody());
+    let server = Server::replying(answer("Set-Cookie: a=b\r\nContent-Type: text/plain\r\n", b"hello")).await;
+    let door = test_egress(&["127.0.0.0/8"], empty_resolver());
     for _ in 0..2 {
         let answer = door.get(&Request::new(server.url("/a?b#c"), "text/html")).await.unwrap();
         assert_eq!((answer.status(), answer.content_type()), (200, Some("text/plain")));
         assert_eq!(answer.url().as_str(), server.url("/a?b#c"));
-        assert_eq!(answer.body().await.unwrap(), Body { bytes: b"hello".to_vec(), is_whole: true });
+        assert_eq!(answer.body().await.unwrap(), Body { bytes: b"hello".to_vec(), is_complete: true });
     }
-    let agent = Bounds::default().user_agent;
+    let agent = EgressLimits::default().user_agent;
     let host = server.address;
     let head = format!(
         "GET /a?b HTTP/1.1\r\naccept: text/html\r\naccept-encoding: gzip\r\nuser-agent: {agent}\r\nhost: {host}\r\n\r\n"
@@ -139,9 +139,12 @@ async fn an_allowed_server_is_asked_with_the_headers_that_we_chose_and_no_others
 // A21, R64.
 #[tokio::test]
 async fn this_machine_is_not_asked_however_it_is_spelled() {
-    let server = Server::saying(answer("", b"secret")).await;
+    let server = Server::replying(answer("", b"secret")).await;
     let port = server.address.port();
-    let door = door(&[], Names::new(&[("rebound.example", &["127.0.0.1"]), ("mixed.example", &["8.8.8.8", "::1"])]));
+    let door = test_egress(
+        &[],
+        FakeResolver::new(&[("rebound.example", &["127.0.0.1"]), ("mixed.example", &["8.8.8.8", "::1"])]),
+    );
     for host in [
         "127.0.0.1",
         "127.1",
@@ -177,7 +180,7 @@ async fn this_machine_is_not_asked_however_it_is_spelled() {
         "mixed.example",
     ] {
         let refused = fetch(&door, &format!("http://{host}:{port}/")).await;
-        assert!(matches!(refused, Err(Error::Inside { .. })), "{host}: {refused:?}");
+        assert!(matches!(refused, Err(Error::NotPublic { .. })), "{host}: {refused:?}");
     }
     assert_eq!(server.asked(), 0);
 }
@@ -185,7 +188,7 @@ async fn this_machine_is_not_asked_however_it_is_spelled() {
 // A21, R64.
 #[tokio::test]
 async fn inner_networks_and_the_secrets_of_clouds_are_not_asked() {
-    let door = door(&[], nobody());
+    let door = test_egress(&[], empty_resolver());
     for host in [
         "169.254.169.254",
         "0xa9fea9fe",
@@ -213,13 +216,13 @@ async fn inner_networks_and_the_secrets_of_clouds_are_not_asked() {
         "[2001:db8::1]",
     ] {
         let refused = fetch(&door, &format!("http://{host}/latest/meta-data/")).await;
-        assert!(matches!(refused, Err(Error::Inside { .. })), "{host}: {refused:?}");
+        assert!(matches!(refused, Err(Error::NotPublic { .. })), "{host}: {refused:?}");
     }
 }
 
 #[tokio::test]
 async fn what_is_no_web_page_is_not_asked() {
-    let door = door(&[], nobody());
+    let door = test_egress(&[], empty_resolver());
     let scheme = |scheme: &str| Error::Scheme { scheme: scheme.to_owned() };
     for (url, error) in [
         ("file:///etc/passwd", scheme("file")),
@@ -269,10 +272,10 @@ async fn a_name_cannot_change_between_the_check_and_the_use() {
         stream.write_all(&answer("", b"good")).await.unwrap();
     });
     let good = good.await;
-    let names = Names::new(&[("site.example", &["127.0.0.2"]), ("site.example", &["127.0.0.1"])]);
-    let door = door(&["127.0.0.2/32"], names.clone());
+    let names = FakeResolver::new(&[("site.example", &["127.0.0.2"]), ("site.example", &["127.0.0.1"])]);
+    let door = test_egress(&["127.0.0.2/32"], names.clone());
     let url = format!("http://site.example:{}/", good.address.port());
-    assert_eq!(fetch(&door, &url).await, Ok(Body { bytes: b"good".to_vec(), is_whole: true }));
+    assert_eq!(fetch(&door, &url).await, Ok(Body { bytes: b"good".to_vec(), is_complete: true }));
     assert_eq!(names.asked.load(Ordering::Relaxed), 1, "the address that was checked is the one that was dialled");
     assert_eq!(fetch(&door, &url).await, Err(inside("site.example", "this machine")));
     assert_eq!((good.asked(), names.asked.load(Ordering::Relaxed)), (1, 2));
@@ -281,9 +284,9 @@ async fn a_name_cannot_change_between_the_check_and_the_use() {
 // A21, R64.
 #[tokio::test]
 async fn a_redirect_is_checked_like_the_first_url() {
-    let secret = Server::saying(answer("", b"secret")).await;
+    let secret = Server::replying(answer("", b"secret")).await;
     let port = secret.address.port();
-    let names = Names::new(&[("inner.example", &["127.0.0.1"])]);
+    let names = FakeResolver::new(&[("inner.example", &["127.0.0.1"])]);
     let not_url = |error: &Error| matches!(error, Error::NotUrl { .. });
     for (location, is_right) in [
         (
@@ -293,7 +296,7 @@ async fn a_redirect_is_checked_like_the_first_url() {
         (format!("//127.0.0.1:{port}/"), |error| *error == inside("127.0.0.1", "this machine")),
         (format!("http://[::ffff:127.0.0.1]:{port}/"), |error| *error == inside("[::ffff:7f00:1]", "this machine")),
         (format!("http://inner.example:{port}/"), |error| *error == inside("inner.example", "this machine")),
-        ("http://169.254.169.254/".to_owned(), |error| matches!(error, Error::Inside { .. })),
+        ("http://169.254.169.254/".to_owned(), |error| matches!(error, Error::NotPublic { .. })),
         ("http://me@example.com/".to_owned(), |error| *error == Error::Userinfo),
         ("http://example.com:22/".to_owned(), |error| *error == Error::Port { port: 22 }),
         ("file:///etc/passwd".to_owned(), |error| matches!(error, Error::Scheme { .. })),
@@ -308,8 +311,8 @@ async fn a_redirect_is_checked_like_the_first_url() {
             }
         });
         let site = site.await;
-        let refused = fetch(&door(&["127.0.0.2/32"], names.clone()), &site.url("/")).await;
-        let Err(Error::SentOn(refused)) = refused else { panic!("{location}: {refused:?}") };
+        let refused = fetch(&test_egress(&["127.0.0.2/32"], names.clone()), &site.url("/")).await;
+        let Err(Error::RedirectTarget(refused)) = refused else { panic!("{location}: {refused:?}") };
         assert!(is_right(&refused), "{location}: {refused:?}");
         assert_eq!(site.asked(), 1);
     }
@@ -324,22 +327,22 @@ async fn redirects_are_followed_three_times_and_no_more() {
         stream.write_all(&said).await.unwrap();
     });
     let site = site.await;
-    let door = door(&["127.0.0.1"], nobody());
-    assert_eq!(fetch(&door, &site.url("/3")).await, Ok(Body { bytes: b"here".to_vec(), is_whole: true }));
+    let door = test_egress(&["127.0.0.1"], empty_resolver());
+    assert_eq!(fetch(&door, &site.url("/3")).await, Ok(Body { bytes: b"here".to_vec(), is_complete: true }));
     assert_eq!((fetch(&door, &site.url("/4")).await, site.asked()), (Err(Error::Redirects { most: 3 }), 8));
-    let circle = Server::saying(sent_on_to("/")).await;
+    let circle = Server::replying(sent_on_to("/")).await;
     assert_eq!((fetch(&door, &circle.url("/")).await, circle.asked()), (Err(Error::Redirects { most: 3 }), 4));
 }
 
 #[tokio::test]
 async fn a_key_is_shown_to_the_first_server_only() {
-    let other = Server::saying(answer("", b"")).await;
-    let first = Server::saying(sent_on_to(&other.url("/"))).await;
+    let other = Server::replying(answer("", b"")).await;
+    let first = Server::replying(sent_on_to(&other.url("/"))).await;
     let mut key = HeaderValue::from_static("a-key");
     key.set_sensitive(true);
     let request = Request::new(first.url("/"), "*/*").with_key("x-key", key);
     assert!(!format!("{request:?}").contains("a-key"));
-    door(&["127.0.0.1"], nobody()).get(&request).await.unwrap();
+    test_egress(&["127.0.0.1"], empty_resolver()).get(&request).await.unwrap();
     let seen = |server: &Server| {
         server.asked.lock().unwrap().iter().map(|head| head.contains("x-key: a-key")).collect::<Vec<_>>()
     };
@@ -348,11 +351,11 @@ async fn a_key_is_shown_to_the_first_server_only() {
 
 #[tokio::test]
 async fn an_exception_for_one_port_is_none_for_another() {
-    let [open, shut] = [Server::saying(answer("", b"open")).await, Server::saying(answer("", b"shut")).await];
-    let names = Names::new(&[("box.lan", &["127.0.0.1"])]);
-    let door = door(&[&format!("box.lan:{}", open.address.port())], names);
+    let [open, shut] = [Server::replying(answer("", b"open")).await, Server::replying(answer("", b"shut")).await];
+    let names = FakeResolver::new(&[("box.lan", &["127.0.0.1"])]);
+    let door = test_egress(&[&format!("box.lan:{}", open.address.port())], names);
     let at = |server: &Server| format!("http://Box.LAN.:{}/", server.address.port());
-    assert_eq!(fetch(&door, &at(&open)).await, Ok(Body { bytes: b"open".to_vec(), is_whole: true }));
+    assert_eq!(fetch(&door, &at(&open)).await, Ok(Body { bytes: b"open".to_vec(), is_complete: true }));
     assert_eq!(
         fetch(&door, &at(&shut)).await,
         Err(Error::OtherPort { host: "box.lan".to_owned(), port: shut.address.port() })
@@ -365,9 +368,9 @@ async fn an_exception_for_one_port_is_none_for_another() {
 async fn a_bomb_is_cut_at_the_bound() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&vec![b'x'; 64 << 20]).unwrap();
-    let server = Server::saying(answer("Content-Encoding: gzip\r\n", &packed.finish().unwrap())).await;
-    let body = fetch(&door(&["127.0.0.1"], nobody()), &server.url("/")).await;
-    assert_eq!(body, Ok(Body { bytes: vec![b'x'; 10_000], is_whole: false }));
+    let server = Server::replying(answer("Content-Encoding: gzip\r\n", &packed.finish().unwrap())).await;
+    let body = fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &server.url("/")).await;
+    assert_eq!(body, Ok(Body { bytes: vec![b'x'; 10_000], is_complete: false }));
 }
 
 #[tokio::test]
@@ -377,15 +380,15 @@ async fn an_endless_body_is_cut_at_the_bound() {
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
     });
     let server = server.await;
-    let body = fetch(&door(&["127.0.0.1"], nobody()), &server.url("/")).await;
-    assert_eq!(body, Ok(Body { bytes: vec![b'x'; 10_000], is_whole: false }));
+    let body = fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &server.url("/")).await;
+    assert_eq!(body, Ok(Body { bytes: vec![b'x'; 10_000], is_complete: false }));
 }
 
 #[tokio::test]
 async fn a_body_that_breaks_off_is_an_error() {
-    let server = Server::saying(answer("Content-Length: 100\r\n", b"not a hundred")).await;
-    let body = fetch(&door(&["127.0.0.1"], nobody()), &server.url("/")).await;
-    assert!(matches!(body, Err(Error::Unreached { .. })), "{body:?}");
+    let server = Server::replying(answer("Content-Length: 100\r\n", b"not a hundred")).await;
+    let body = fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &server.url("/")).await;
+    assert!(matches!(body, Err(Error::Unreachable { .. })), "{body:?}");
 }
 
 /// The clock is paused and advances only when all tasks wait, so timeouts are exact and the test is fast.
@@ -397,8 +400,8 @@ async fn a_server_that_says_nothing_is_left() {
     });
     let silent = silent.await;
     let begun = Instant::now();
-    let slow = |limit| Err(Error::Slow { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(limit) });
-    assert_eq!(fetch(&door(&["127.0.0.1"], nobody()), &silent.url("/")).await, slow(30));
+    let slow = |limit| Err(Error::Timeout { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(limit) });
+    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &silent.url("/")).await, slow(30));
     assert_eq!(begun.elapsed().as_secs(), 30);
 
     let stuck = Server::at("127.0.0.1", |mut stream, _| async move {
@@ -407,7 +410,7 @@ async fn a_server_that_says_nothing_is_left() {
     });
     let stuck = stuck.await;
     let begun = Instant::now();
-    assert_eq!(fetch(&door(&["127.0.0.1"], nobody()), &stuck.url("/")).await, slow(15));
+    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &stuck.url("/")).await, slow(15));
     assert_eq!(begun.elapsed().as_secs(), 15);
 }
 
@@ -422,30 +425,30 @@ async fn a_server_that_drips_is_left_when_the_time_is_up() {
     });
     let dripping = dripping.await;
     let begun = Instant::now();
-    let slow = Err(Error::Slow { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(30) });
-    assert_eq!(fetch(&door(&["127.0.0.1"], nobody()), &dripping.url("/")).await, slow);
+    let slow = Err(Error::Timeout { host: "127.0.0.1".to_owned(), limit: Duration::from_secs(30) });
+    assert_eq!(fetch(&test_egress(&["127.0.0.1"], empty_resolver()), &dripping.url("/")).await, slow);
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
 
 #[tokio::test]
 async fn the_names_of_this_machine_are_known() {
-    let server = Server::saying(answer("", b"here")).await;
+    let server = Server::replying(answer("", b"here")).await;
     let port = server.address.port();
     let allow = vec![format!("localhost:{port}").parse().unwrap()];
-    let door = Egress::new(Bounds { allow, ..Bounds::default() }, Arc::new(SystemNames));
+    let door = Egress::new(EgressLimits { allow, ..EgressLimits::default() }, Arc::new(SystemResolver));
     let body = fetch(&door, &format!("http://localhost:{port}/")).await;
-    assert_eq!(body, Ok(Body { bytes: b"here".to_vec(), is_whole: true }));
+    assert_eq!(body, Ok(Body { bytes: b"here".to_vec(), is_complete: true }));
 }
 
 #[tokio::test]
 async fn a_name_without_an_address_and_a_closed_port_are_told() {
-    let door = door(&["127.0.0.1"], nobody());
+    let door = test_egress(&["127.0.0.1"], empty_resolver());
     let why = "the name has no address".to_owned();
     let host = "nowhere.example".to_owned();
-    assert_eq!(fetch(&door, "http://nowhere.example/").await, Err(Error::Unreached { host, why }));
+    assert_eq!(fetch(&door, "http://nowhere.example/").await, Err(Error::Unreachable { host, why }));
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let refused = fetch(&door, &format!("http://{closed}/")).await;
-    assert!(matches!(refused, Err(Error::Unreached { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Unreachable { .. })), "{refused:?}");
 }
 
 /// Spells an IPv4 address in the forms that some parser accepts.
@@ -509,7 +512,7 @@ proptest! {
     ) {
         for host in [spelled(address, parts, bases.map(|base| base % 4), finish), carried(address, way)] {
             let checked = destination::parse(&format!("http://{host}/"), &[]);
-            prop_assert!(matches!(checked, Err(Error::Inside { .. })), "{host}: {checked:?}");
+            prop_assert!(matches!(checked, Err(Error::NotPublic { .. })), "{host}: {checked:?}");
         }
         let tunnel = format!("http://[2002:{:x}:{:x}::1]/", address >> 16, address & 0xffff);
         prop_assert_eq!(destination::parse(&tunnel, &[]).is_err(), true);
@@ -542,28 +545,28 @@ fn is_interface(address: IpAddr) -> bool {
 
 #[tokio::test]
 async fn l7_this_machine_is_not_reached_by_its_public_addresses() {
-    let server = Server::saying(sent_on_to("http://93.184.216.34:8080/")).await;
-    let names = Names::new(&[("own.test", &["93.184.216.34"])]);
-    let door = Egress { is_own: is_interface, ..door(&["127.0.0.0/8"], names) };
+    let server = Server::replying(sent_on_to("http://93.184.216.34:8080/")).await;
+    let names = FakeResolver::new(&[("own.test", &["93.184.216.34"])]);
+    let door = Egress { is_local: is_interface, ..test_egress(&["127.0.0.0/8"], names) };
     let own = |host: &str| inside(host, "an address of this machine");
     for host in ["93.184.216.34", "[2606:2800:220:1::1]", "own.test"] {
         assert_eq!(fetch(&door, &format!("http://{host}:8080/")).await, Err(own(host)));
     }
     let sent_on = fetch(&door, &server.url("/")).await;
-    assert_eq!(sent_on, Err(Error::SentOn(Box::new(own("93.184.216.34")))));
-    assert_eq!(own("93.184.216.34").word(), "denied");
+    assert_eq!(sent_on, Err(Error::RedirectTarget(Box::new(own("93.184.216.34")))));
+    assert_eq!(own("93.184.216.34").outcome(), "denied");
     // Allowed if the owner lists the address, a block or the name.
     for allowed in ["93.184.216.34", "93.184.0.0/16", "own.test"] {
-        let exceptions: Vec<Exception> = vec![allowed.parse().unwrap()];
+        let exceptions: Vec<EgressException> = vec![allowed.parse().unwrap()];
         let host = if allowed == "own.test" { allowed } else { "93.184.216.34" };
-        let checked = destination::check_own(host, "93.184.216.34".parse().unwrap(), (&exceptions, is_interface));
+        let checked = destination::check_not_local(host, "93.184.216.34".parse().unwrap(), (&exceptions, is_interface));
         assert_eq!(checked, Ok(()), "{allowed}");
     }
 }
 
 #[tokio::test]
 async fn l7_one_own_address_among_others_is_enough() {
-    let names = Names::new(&[("mixed.test", &["8.8.8.8", "2606:2800:220:1::1"])]);
-    let door = Egress { is_own: is_interface, ..door(&[], names) };
+    let names = FakeResolver::new(&[("mixed.test", &["8.8.8.8", "2606:2800:220:1::1"])]);
+    let door = Egress { is_local: is_interface, ..test_egress(&[], names) };
     assert_eq!(fetch(&door, "http://mixed.test:8080/").await, Err(inside("mixed.test", "an address of this machine")));
 }

@@ -5,44 +5,44 @@ use std::{collections::BTreeMap, path::PathBuf};
 use homard_agent::{
     CommandOrigin, Hub,
     approval::{
-        Desk, Entry, Wish,
-        follow::{Followup, Later, follow},
+        Approval, ExecApprovals, LevelOverrides,
+        follow::{ApprovedRunner, Followup, follow},
     },
     hub::BackgroundCommand,
     sandboxing::SandboxView,
     task,
-    tool::{Progress, ToolCx, ToolResult, Variables},
+    tool::{ProgressSender, ToolCx, ToolResult, Variables},
 };
-use homard_audit::What;
+use homard_audit::AuditKind;
 use homard_proto::{AgentId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Exec, ExecSettings, Plan, Site, shell, watch};
+use super::{CallContext, Exec, ExecPlan, ExecSettings, shell, wait_or_background};
 use crate::{
     FileAccess,
-    background::Reporter,
+    background::CommandReporter,
+    exec_policy::{ExecDecision, ExecPolicy, ExecRequest},
     failure,
     file_access::is_change,
-    gate::{Decision, ExecRequest, Gate},
-    sandbox::{Mode, SandboxPolicy},
+    sandbox::{AccessMode, SandboxPolicy},
 };
 
 /// Approval settings from the config.
 #[derive(Debug, Clone)]
-pub struct Approvals {
+pub struct ExecApprovalSettings {
     /// For agents without settings of their own.
-    pub all: Wish,
+    pub default: LevelOverrides,
     /// Per agent.
-    pub own: BTreeMap<AgentId, Wish>,
+    pub by_agent: BTreeMap<AgentId, LevelOverrides>,
     /// Filters that need no rule as long as they only read standard input, from [`crate::argv::SAFE_BINS`].
     pub safe_bins: Vec<String>,
 }
 
 /// Stored form of a call that waits for approval.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct PendingExec {
     workspace: PathBuf,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sandbox: Option<SandboxView>,
@@ -52,11 +52,11 @@ struct Kept {
     origin: Option<CommandOrigin>,
 }
 
-impl Approvals {
-    fn gate(&self, desk: &Desk, agent: &AgentId) -> Gate {
-        Gate {
-            desk: desk.clone(),
-            config: self.own.get(agent).copied().unwrap_or(self.all),
+impl ExecApprovalSettings {
+    fn policy(&self, desk: &ExecApprovals, agent: &AgentId) -> ExecPolicy {
+        ExecPolicy {
+            approvals: desk.clone(),
+            config: self.by_agent.get(agent).copied().unwrap_or(self.default),
             safe_bins: self.safe_bins.clone(),
             shell: PathBuf::from(shell()),
         }
@@ -65,46 +65,49 @@ impl Approvals {
 
 impl Exec {
     /// Returns the callback that executes an approved call and reports the result.
-    pub fn later(&self, desk: &Desk, hub: &Hub) -> Later {
+    pub fn approved_runner(&self, desk: &ExecApprovals, hub: &Hub) -> ApprovedRunner {
         let (exec, desk, hub) = (self.clone(), desk.clone(), hub.clone());
-        Later::new(move |entry, variables| {
+        ApprovedRunner::new(move |entry, variables| {
             let (exec, desk, hub) = (exec.clone(), desk.clone(), hub.clone());
             async move {
                 if is_change(&entry) {
-                    return Followup::Ended(exec.files().make_allowed(&desk, entry).await);
+                    return Followup::Ended(exec.files().apply_approved(&desk, entry).await);
                 }
                 let head = format!("(approval {}): {}", entry.id, entry.shown());
                 let denied = |why| Followup::Ended(format!("Exec denied {head}\n{why}"));
-                exec.run_allowed((&desk, &hub), entry, variables).await.unwrap_or_else(denied)
+                exec.run_approved((&desk, &hub), entry, variables).await.unwrap_or_else(denied)
             }
         })
-        .waking(self.settings.wakes)
+        .waking(self.settings.notify_on_exit)
     }
 
     /// Returns file access with the same policy, used to apply approved file changes.
     fn files(&self) -> FileAccess {
         let ExecSettings { sandbox, background, approvals, .. } = &self.settings;
-        FileAccess::beside(sandbox, background.watches(), approvals.is_some())
+        FileAccess::with_watches(sandbox, background.watches(), approvals.is_some())
     }
 
     /// Returns the words to run now, or the tool result to return instead.
-    pub(super) async fn leave(&self, cx: &ToolCx, plan: &Plan) -> Result<Vec<String>, ToolResult> {
+    pub(super) async fn authorize(&self, cx: &ToolCx, plan: &ExecPlan) -> Result<Vec<String>, ToolResult> {
         let Some(approvals) = &self.settings.approvals else {
-            return Ok(crate::gate::in_shell(shell().as_ref(), plan.arguments.command.clone()));
+            return Ok(crate::exec_policy::shell_argv(shell().as_ref(), plan.arguments.command.clone()));
         };
-        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.desk()?))) else {
-            return Err(failure("exec", &"It was not run: nobody can be asked here whether it may."));
+        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.approvals()?))) else {
+            return Err(failure(
+                "exec",
+                &"The command may not be run: it needs approval, and approvals are not available here.",
+            ));
         };
         let agent = plan.site.session.agent().unwrap_or(hub.agents().default_id()).clone();
-        let gate = approvals.gate(desk, &agent);
-        match gate.gate(&self.request(agent, plan)).await {
-            Decision::Run(words) => Ok(words),
-            Decision::Refuse(why) => {
-                self.note(plan, What::PolicyDenied, "rules");
+        let gate = approvals.policy(desk, &agent);
+        match gate.decide(&self.request(agent, plan)).await {
+            ExecDecision::Run(words) => Ok(words),
+            ExecDecision::Refuse(why) => {
+                self.audit(plan, AuditKind::PolicyDenied, "rules");
                 Err(failure("exec", &why))
             }
-            Decision::Pending { id, text } => {
-                self.follow(hub, desk, &id);
+            ExecDecision::Pending { id, text } => {
+                self.await_decision(hub, desk, &id);
                 let expires = desk.get(&id).map(|entry| entry.expires_at_ms);
                 Err(ToolResult::text(text).with_details(json!({
                     "status": "approval-pending", "approvalId": id, "expiresAtMs": expires, "host": "gateway",
@@ -115,13 +118,13 @@ impl Exec {
     }
 
     /// Waits for the decision in the background and runs the command if it is allowed.
-    fn follow(&self, hub: &Hub, desk: &Desk, id: &str) {
-        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.later(desk, hub));
+    fn await_decision(&self, hub: &Hub, desk: &ExecApprovals, id: &str) {
+        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.approved_runner(desk, hub));
         task::spawn("approved", async move { follow(&desk, &hub, &id, &later).await });
     }
 
-    fn request(&self, agent: AgentId, plan: &Plan) -> ExecRequest {
-        let Plan { site, call, arguments, .. } = plan;
+    fn request(&self, agent: AgentId, plan: &ExecPlan) -> ExecRequest {
+        let ExecPlan { site, call, arguments, .. } = plan;
         ExecRequest {
             agent,
             session: site.session.clone(),
@@ -131,9 +134,9 @@ impl Exec {
             cwd: plan.cwd(),
             env: plan.env.clone(),
             has_own_env: !arguments.env.is_empty(),
-            wish: arguments.wish(),
-            profile: profile(&self.policy(site)),
-            call: json!(Kept {
+            requested_levels: arguments.requested_levels(),
+            profile: sandbox_profile(&self.policy(site)),
+            call: json!(PendingExec {
                 workspace: site.workdir.clone(),
                 sandbox: site.sandbox.clone(),
                 arguments: call.clone(),
@@ -142,17 +145,17 @@ impl Exec {
         }
     }
 
-    async fn run_allowed(
+    async fn run_approved(
         &self,
-        (desk, hub): (&Desk, &Hub),
-        entry: Entry,
+        (desk, hub): (&ExecApprovals, &Hub),
+        entry: Approval,
         variables: Variables,
     ) -> Result<Followup, String> {
-        let lost = || "It was not run: it is not known any more what it was.".to_owned();
-        let not_run = |error: &dyn std::fmt::Display| format!("It was not run: {error}.");
+        let lost = || "The command could not be run: its stored request cannot be read.".to_owned();
+        let not_run = |error: &dyn std::fmt::Display| format!("The command could not be run: {error}.");
         let (Some(bound), Some(approvals)) = (&entry.bound, &self.settings.approvals) else { return Err(lost()) };
-        let kept: Kept = serde_json::from_value(entry.call.clone()).map_err(|_unreadable| lost())?;
-        let site = Site {
+        let kept: PendingExec = serde_json::from_value(entry.call.clone()).map_err(|_unreadable| lost())?;
+        let site = CallContext {
             session: SessionKey::parse(&bound.session, &AgentId::main()).map_err(|_unreadable| lost())?,
             run: RunId::parse(&bound.run).map_err(|_unreadable| lost())?,
             workdir: kept.workspace,
@@ -162,19 +165,19 @@ impl Exec {
         };
         let plan = self.plan(site, kept.arguments).map_err(|error| not_run(&error))?;
         let agent = AgentId::normalize(&entry.agent);
-        let gate = approvals.gate(desk, &agent);
+        let gate = approvals.policy(desk, &agent);
         let words = gate.claim(&entry.id, &self.request(agent, &plan)).await?;
         let (session, id, command, stop) = (&plan.site.session, &entry.id, entry.shown(), CancellationToken::new());
         // The answer is used up: if the gateway stops while the command runs, the next start has to know of it.
-        if let Some(Reporter { hub, origin, wakes }) = self.reporter(hub, &plan.site) {
+        if let Some(CommandReporter { hub, origin, wakes }) = self.reporter(hub, &plan.site) {
             let id = entry.command_id();
             let started = BackgroundCommand { id, command: command.clone(), origin, stop: stop.clone() };
             hub.command_started(session, started, wakes).await;
         }
         let job = self.start(&plan, words, Some(&bound.cwd)).await.map_err(|error| not_run(&error))?;
-        Ok(match watch((&stop, &Progress::silent()), &job, plan.wait).await {
+        Ok(match wait_or_background((&stop, &ProgressSender::silent()), &job, plan.wait).await {
             Some(outcome) => {
-                let how = outcome.trouble.as_ref().map(|trouble| format!(", {trouble}")).unwrap_or_default();
+                let how = outcome.error.as_ref().map(|trouble| format!(", {trouble}")).unwrap_or_default();
                 Followup::Ended(format!("Exec finished (approval {id}{how}): {command}\n{}", job.text().0))
             }
             None => {
@@ -187,16 +190,16 @@ impl Exec {
 }
 
 /// Describes the sandbox in the approval. Compared when the approval is used.
-fn profile(policy: &SandboxPolicy) -> String {
+fn sandbox_profile(policy: &SandboxPolicy) -> String {
     let mode = match policy.mode {
-        Mode::ReadOnly => "read-only",
-        Mode::Workspace => "workspace",
-        Mode::Guarded => "guarded",
-        Mode::Full => return "none".to_owned(),
+        AccessMode::ReadOnly => "read-only",
+        AccessMode::Workspace => "workspace",
+        AccessMode::Guarded => "guarded",
+        AccessMode::Full => return "none".to_owned(),
     };
     let network = policy.network.then(|| "with network".to_owned());
     // In read-only mode, the extra writable paths are only readable.
-    let verb = if policy.mode == Mode::ReadOnly { "read" } else { "change" };
+    let verb = if policy.mode == AccessMode::ReadOnly { "read" } else { "change" };
     let may = |verb: &str, paths: &[PathBuf]| {
         let named: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         (!named.is_empty()).then(|| format!("may also {verb} {}", named.join(", ")))
@@ -212,13 +215,16 @@ mod tests {
     #[test]
     fn whoever_is_asked_is_told_what_a_command_can_reach() {
         let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect();
-        let mut policy = SandboxPolicy { mode: Mode::Guarded, ..SandboxPolicy::default() };
-        assert_eq!(profile(&policy), "guarded");
+        let mut policy = SandboxPolicy { mode: AccessMode::Guarded, ..SandboxPolicy::default() };
+        assert_eq!(sandbox_profile(&policy), "guarded");
         (policy.extra_write, policy.extra_read) = (paths(&["/srv/a", "/srv/b"]), paths(&["/etc/x"]));
-        assert_eq!(profile(&policy), "guarded, may also change /srv/a, /srv/b, may also read /etc/x");
-        (policy.mode, policy.network) = (Mode::ReadOnly, true);
-        assert_eq!(profile(&policy), "read-only, with network, may also read /srv/a, /srv/b, may also read /etc/x");
-        policy.mode = Mode::Full;
-        assert_eq!(profile(&policy), "none");
+        assert_eq!(sandbox_profile(&policy), "guarded, may also change /srv/a, /srv/b, may also read /etc/x");
+        (policy.mode, policy.network) = (AccessMode::ReadOnly, true);
+        assert_eq!(
+            sandbox_profile(&policy),
+            "read-only, with network, may also read /srv/a, /srv/b, may also read /etc/x"
+        );
+        policy.mode = AccessMode::Full;
+        assert_eq!(sandbox_profile(&policy), "none");
     }
 }

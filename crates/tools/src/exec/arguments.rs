@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use homard_agent::approval::{Ask, Security, Wish};
+use homard_agent::approval::{AskMode, LevelOverrides, Security};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::{Error, process::Wiring, sandbox::Mode};
+use crate::{Error, process::StdioMode, sandbox::AccessMode};
 
 /// Minimum and maximum of the requested wait in milliseconds.
-const WAITS: (f64, f64) = (10.0, 120_000.0);
+const YIELD_RANGE_MS: (f64, f64) = (10.0, 120_000.0);
 
 /// Upper bound of a command's time limit, regardless of call and config.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Parsed arguments.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Arguments {
+pub(super) struct Args {
     pub(super) command: String,
     pub(super) workdir: Option<String>,
     #[serde(default)]
@@ -37,47 +37,50 @@ pub(super) struct Arguments {
     node: Option<String>,
     /// True if a background command was requested where that is not supported.
     #[serde(skip)]
-    stays: bool,
+    background_refused: bool,
 }
 
-impl Arguments {
+impl Args {
     pub(super) fn limit(&self, usual: Duration) -> Result<Duration, Error> {
-        let Some(seconds) = self.timeout else { return Ok(usual.min(LONGEST)) };
+        let Some(seconds) = self.timeout else { return Ok(usual.min(MAX_TIMEOUT)) };
         let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
-        Ok(limit.ok_or(Error::BadTimeout(seconds))?.min(LONGEST))
+        Ok(limit.ok_or(Error::BadTimeout(seconds))?.min(MAX_TIMEOUT))
     }
 
     /// Makes the call wait for the end, whatever was requested.
-    pub(super) fn stay(&mut self) {
-        self.stays = self.background || self.yield_ms.is_some();
+    pub(super) fn forbid_background(&mut self) {
+        self.background_refused = self.background || self.yield_ms.is_some();
         (self.background, self.yield_ms) = (false, None);
     }
 
     /// Returns how long to wait for the end; `None` for a background command.
     pub(super) fn wait(&self, usual: Duration) -> Option<Duration> {
-        let (least, most) = WAITS;
+        let (least, most) = YIELD_RANGE_MS;
         let asked = |ms: f64| Duration::from_secs_f64(if ms.is_nan() { least } else { ms.clamp(least, most) } / 1000.0);
         (!self.background).then(|| self.yield_ms.map_or(usual, asked))
     }
 
     /// Returns the requested security level. It can only be stricter than the configured one.
-    pub(super) fn wish(&self) -> Wish {
-        Wish { security: self.security.as_deref().map(Security::read), ask: self.ask.as_deref().map(Ask::read) }
-    }
-
-    pub(super) fn wiring(&self) -> Wiring {
-        match (self.pty, self.background) {
-            (true, _) => Wiring::Terminal,
-            (false, true) => Wiring::Piped,
-            // No input is possible: a program that reads it gets end of file instead of blocking.
-            (false, false) => Wiring::Deaf,
+    pub(super) fn requested_levels(&self) -> LevelOverrides {
+        LevelOverrides {
+            security: self.security.as_deref().map(Security::parse),
+            ask: self.ask.as_deref().map(AskMode::parse),
         }
     }
 
-    /// Returns notes about ignored arguments. Fails if another host was requested.
-    pub(super) fn notes(&self, mode: Mode, is_gated: bool) -> Result<Vec<String>, Error> {
+    pub(super) fn stdio(&self) -> StdioMode {
+        match (self.pty, self.background) {
+            (true, _) => StdioMode::Terminal,
+            (false, true) => StdioMode::Piped,
+            // No input is possible: a program that reads it gets end of file instead of blocking.
+            (false, false) => StdioMode::NoInput,
+        }
+    }
+
+    /// Returns notes about ignored arguments. Fails if a node, that is, another machine, was requested.
+    pub(super) fn notes(&self, mode: AccessMode, is_gated: bool) -> Result<Vec<String>, Error> {
         if self.node.is_some() || self.host.as_deref() == Some("node") {
-            return Err(Error::Elsewhere);
+            return Err(Error::UnsupportedHost);
         }
         let is_foreign = self.host.as_deref().is_some_and(|host| !matches!(host, "sandbox" | "auto"));
         let asked = [
@@ -87,13 +90,14 @@ impl Arguments {
             ("ask", self.ask.is_some() && !is_gated),
         ];
         let names: Vec<_> = asked.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| *name).collect();
-        let held = if mode == Mode::Full { "without a sandbox" } else { "in its sandbox" };
-        let asked = if is_gated { "" } else { ", without asking" };
-        let note = format!("[It ran on this machine, {held}{asked}. Not supported yet: {}.]", names.join(", "));
-        let stayed = "[It ran to its end: nothing goes on in the background here.]".to_owned();
-        let is_long = self.timeout.is_some_and(|seconds| seconds > LONGEST.as_secs_f64());
-        let limited = format!("[timeout is at most {} seconds.]", LONGEST.as_secs());
-        let notes = (!names.is_empty()).then_some(note).into_iter().chain(self.stays.then_some(stayed));
+        let held = if mode == AccessMode::Full { "without a sandbox" } else { "in its sandbox" };
+        let asked = if is_gated { "" } else { ", without asking for approval" };
+        let note =
+            format!("[The command ran on this machine, {held}{asked}. Not supported yet: {}.]", names.join(", "));
+        let stayed = "[The command ran to completion: background commands are not available here.]".to_owned();
+        let is_long = self.timeout.is_some_and(|seconds| seconds > MAX_TIMEOUT.as_secs_f64());
+        let limited = format!("[timeout is at most {} seconds.]", MAX_TIMEOUT.as_secs());
+        let notes = (!names.is_empty()).then_some(note).into_iter().chain(self.background_refused.then_some(stayed));
         Ok(notes.chain(is_long.then_some(limited)).collect())
     }
 }

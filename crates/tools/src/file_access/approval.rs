@@ -5,8 +5,8 @@ use std::{fs, io, os::unix::fs::MetadataExt, path::Path, path::PathBuf};
 use homard_agent::{
     CommandOrigin, Hub,
     approval::{
-        Bound, Desk, EXPIRES, Entry, FolderSeen, Ticket, bound,
-        follow::{Followup, Later, follow},
+        APPROVAL_TIMEOUT, Approval, ApprovalParams, CommandFingerprint, DirIdentity, ExecApprovals, fingerprint,
+        follow::{ApprovedRunner, Followup, follow},
     },
     task,
     tool::{ToolCx, ToolResult},
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, Consent, FileAccess, Proposal};
+use super::{Consent, FileAccess, FileCall, ProposedChange};
 use crate::{Error, apply_patch::apply_patch, edit::edit, failure, write::write};
 
 /// Sandbox profile recorded in approvals of file tools, which do not run in a sandbox.
@@ -24,7 +24,7 @@ const PROFILE: &str = "file tool";
 /// Stored form of a call that waits for approval.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Stored {
+struct PendingChange {
     /// Name of the tool. Stored calls of `exec` do not have this field.
     file_tool: String,
     workspace: PathBuf,
@@ -35,7 +35,7 @@ struct Stored {
 }
 
 /// True if an approval request is about a file change.
-pub(crate) fn is_change(entry: &Entry) -> bool {
+pub(crate) fn is_change(entry: &Approval) -> bool {
     entry.call.get("fileTool").is_some()
 }
 
@@ -43,7 +43,7 @@ impl FileAccess {
     /// Runs a tool that changes files. If the change needs approval, requests it and applies the change once approved.
     pub(crate) async fn change(&self, tool: &'static str, cx: ToolCx, arguments: Value) -> ToolResult {
         let consent = if cx.origin.is_owner() { Consent::Ask } else { Consent::Never };
-        let call = Call { workdir: cx.workdir.clone(), cancel: cx.cancel.clone(), consent };
+        let call = FileCall { workdir: cx.workdir.clone(), cancel: cx.cancel.clone(), consent };
         match self.run(tool, call, arguments.clone()).await {
             Ok(result) => result,
             Err(Error::NeedsApproval(proposal)) => match self.ask(tool, &cx, arguments, *proposal).await {
@@ -54,10 +54,10 @@ impl FileAccess {
         }
     }
 
-    async fn run(&self, tool: &str, call: Call, arguments: Value) -> Result<ToolResult, Error> {
+    async fn run(&self, tool: &str, call: FileCall, arguments: Value) -> Result<ToolResult, Error> {
         let (files, tool) = (self.clone(), tool.to_owned());
         let work = move || {
-            files.turns.take(&call.workdir, || match tool.as_str() {
+            files.locks.with_lock(&call.workdir, || match tool.as_str() {
                 "write" => write(&files, &call, crate::parse(arguments)?),
                 "edit" => edit(&files, &call, crate::parse(arguments)?),
                 "apply_patch" => apply_patch(&files, &call, crate::parse(arguments)?),
@@ -68,13 +68,19 @@ impl FileAccess {
     }
 
     /// Creates an approval request. The tool call returns at once and reports that the change is pending.
-    async fn ask(&self, tool: &str, cx: &ToolCx, arguments: Value, proposal: Proposal) -> Result<ToolResult, Error> {
+    async fn ask(
+        &self,
+        tool: &str,
+        cx: &ToolCx,
+        arguments: Value,
+        proposal: ProposedChange,
+    ) -> Result<ToolResult, Error> {
         let refused = |why: &str| Error::Protected { path: proposal.paths.clone(), why: why.to_owned() };
-        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.desk()?))) else {
-            return Err(refused("nobody can be asked here"));
+        let Some((hub, desk)) = cx.hub.as_ref().and_then(|hub| Some((hub, hub.approvals()?))) else {
+            return Err(refused("approvals are not available here"));
         };
         let (session, run) = (cx.session.as_str(), cx.run.as_str());
-        let bound = bound_to((tool, &proposal.text), &cx.workdir, (session, run));
+        let bound = fingerprint((tool, &proposal.text), &cx.workdir, (session, run));
         let bound = bound.map_err(|source| Error::Io { path: cx.workdir.display().to_string(), source })?;
         let mut told = Map::new();
         for (name, value) in [
@@ -83,27 +89,28 @@ impl FileAccess {
             ("sessionKey", session.to_owned()),
             ("runId", run.to_owned()),
             ("diff", proposal.text.clone()),
-            ("warningText", format!("it changes protected files: {}", proposal.paths)),
+            ("warningText", format!("changes protected files: {}", proposal.paths)),
         ] {
             told.insert(name.to_owned(), value.into());
         }
         let origin = Some(CommandOrigin::from(&cx.origin));
-        let stored = Stored { file_tool: tool.to_owned(), workspace: cx.workdir.clone(), arguments, origin };
-        let ticket = Ticket {
+        let stored = PendingChange { file_tool: tool.to_owned(), workspace: cx.workdir.clone(), arguments, origin };
+        let ticket = ApprovalParams {
             id: None,
             agent: cx.session.agent().unwrap_or(hub.agents().default_id()).clone(),
             command: proposal.text.clone(),
-            told,
-            bound: Some(bound),
+            fields: told,
+            fingerprint: Some(bound),
             rules: Vec::new(),
             call: json!(stored),
-            expires: EXPIRES,
+            expires: APPROVAL_TIMEOUT,
         };
-        let entry = desk.ask(ticket).await.map_err(|error| refused(&error.to_string()))?;
-        self.follow(hub, desk, &entry.id);
+        let entry = desk.request(ticket).await.map_err(|error| refused(&error.to_string()))?;
+        self.await_decision(hub, desk, &entry.id);
         let text = format!(
-            "{paths} waits for the owner's approval (approval {id}), for 5 minutes at most, because it runs code or steers \
-             agents. Do not make the change again: you will be told what came of it. To allow it: /approve {id} allow-once",
+            "The change of {paths} waits for the owner's approval (approval {id}), because such files run code or \
+             instruct agents. The request expires after 5 minutes. Do not make the change again: you will receive the \
+             result as a message. To allow it: /approve {id} allow-once",
             paths = proposal.paths,
             id = entry.id
         );
@@ -112,36 +119,36 @@ impl FileAccess {
         })))
     }
 
-    fn follow(&self, hub: &Hub, desk: &Desk, id: &str) {
-        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.later(desk));
+    fn await_decision(&self, hub: &Hub, desk: &ExecApprovals, id: &str) {
+        let (hub, desk, id, later) = (hub.clone(), desk.clone(), id.to_owned(), self.approved_change_runner(desk));
         task::spawn("approved change", async move { follow(&desk, &hub, &id, &later).await });
     }
 
     /// Returns the callback that applies approved changes.
-    fn later(&self, desk: &Desk) -> Later {
+    fn approved_change_runner(&self, desk: &ExecApprovals) -> ApprovedRunner {
         let (files, desk) = (self.clone(), desk.clone());
-        Later::new(move |entry, _| {
+        ApprovedRunner::new(move |entry, _| {
             let (files, desk) = (files.clone(), desk.clone());
-            async move { Followup::Ended(files.make_allowed(&desk, entry).await) }
+            async move { Followup::Ended(files.apply_approved(&desk, entry).await) }
         })
     }
 
     /// Applies an approved change if it is still the one that was shown; returns a report.
-    pub(crate) async fn make_allowed(&self, desk: &Desk, entry: Entry) -> String {
-        match self.try_allowed(desk, &entry).await {
+    pub(crate) async fn apply_approved(&self, desk: &ExecApprovals, entry: Approval) -> String {
+        match self.try_apply_approved(desk, &entry).await {
             Ok(result) => format!("Change made (approval {}): {}", entry.id, text_of(&result)),
             Err(why) => format!("Change not made (approval {}): {why}", entry.id),
         }
     }
 
-    async fn try_allowed(&self, desk: &Desk, entry: &Entry) -> Result<ToolResult, String> {
-        let stored: Stored = serde_json::from_value(entry.call.clone()).map_err(|error| error.to_string())?;
-        let Some(was) = &entry.bound else { return Err("the approval names no run".to_owned()) };
-        let now = bound_to((&stored.file_tool, &entry.command), &stored.workspace, (&was.session, &was.run));
+    async fn try_apply_approved(&self, desk: &ExecApprovals, entry: &Approval) -> Result<ToolResult, String> {
+        let stored: PendingChange = serde_json::from_value(entry.call.clone()).map_err(|error| error.to_string())?;
+        let Some(was) = &entry.bound else { return Err("the approval has no fingerprint".to_owned()) };
+        let now = fingerprint((&stored.file_tool, &entry.command), &stored.workspace, (&was.session, &was.run));
         let now = now.map_err(|error| error.to_string())?;
-        desk.take(&entry.id, now).await.map_err(|error| error.to_string())?;
+        desk.consume(&entry.id, now).await.map_err(|error| error.to_string())?;
         let consent = Consent::Given(entry.command.clone());
-        let call = Call { workdir: stored.workspace, cancel: CancellationToken::new(), consent };
+        let call = FileCall { workdir: stored.workspace, cancel: CancellationToken::new(), consent };
         self.run(&stored.file_tool, call, stored.arguments).await.map_err(|error| error.to_string())
     }
 }
@@ -151,12 +158,16 @@ fn text_of(result: &ToolResult) -> String {
 }
 
 /// Returns what the approval is bound to: the tool, the complete text that was shown, and the directory.
-fn bound_to((tool, text): (&str, &str), workdir: &Path, (session, run): (&str, &str)) -> io::Result<Bound> {
+fn fingerprint(
+    (tool, text): (&str, &str),
+    workdir: &Path,
+    (session, run): (&str, &str),
+) -> io::Result<CommandFingerprint> {
     let found = fs::metadata(workdir)?;
-    Ok(Bound {
+    Ok(CommandFingerprint {
         argv: vec![tool.to_owned(), text.to_owned()],
-        cwd: FolderSeen { path: workdir.to_string_lossy().into_owned(), dev: found.dev(), ino: found.ino() },
-        env: bound::digest([]),
+        cwd: DirIdentity { path: workdir.to_string_lossy().into_owned(), dev: found.dev(), ino: found.ino() },
+        env: fingerprint::digest([]),
         files: Vec::new(),
         session: session.to_owned(),
         run: run.to_owned(),

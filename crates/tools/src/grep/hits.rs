@@ -8,23 +8,23 @@ use grep_searcher::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Search;
-use crate::{page::char_start, stoppable::Stoppable};
+use super::GrepSearch;
+use crate::{cancel_reader::CancelReader, page::char_start};
 
 /// Maximum length of a searched line in bytes, so that a file without line breaks cannot exhaust memory.
 const MAX_LINE: usize = 8 * 1024 * 1024;
 
 /// Maximum number of characters shown of a line.
-const SHOWN: usize = 500;
+const MAX_SHOWN_CHARS: usize = 500;
 
 /// Number of characters shown before a match that is far into its line.
-const LEAD: usize = 100;
+const LEAD_CHARS: usize = 100;
 
 /// Matches of a file.
 #[derive(Debug, Default)]
-pub(super) struct Hits {
+pub(super) struct FileMatches {
     /// Lines to show, in order.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<MatchLine>,
     /// Number of matching lines; one more than the limit means that there are more.
     pub(super) count: usize,
     /// True if the file is binary, in which case nothing of it is shown.
@@ -35,31 +35,31 @@ pub(super) struct Hits {
 
 /// A line to show.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct MatchLine {
     pub(super) number: u64,
     pub(super) text: String,
-    pub(super) kind: Kind,
+    pub(super) kind: LineKind,
     /// True if only a part of it is shown.
     pub(super) is_cut: bool,
 }
 
 /// Why a line is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LineKind {
     Match,
     Before,
     After,
 }
 
 /// Searches files one after the other.
-pub(super) struct Hunter<'a> {
-    search: &'a Search,
+pub(super) struct FileSearcher<'a> {
+    search: &'a GrepSearch,
     searcher: Searcher,
     cancel: &'a CancellationToken,
 }
 
-impl<'a> Hunter<'a> {
-    pub(super) fn new(search: &'a Search, cancel: &'a CancellationToken) -> Self {
+impl<'a> FileSearcher<'a> {
+    pub(super) fn new(search: &'a GrepSearch, cancel: &'a CancellationToken) -> Self {
         let searcher = SearcherBuilder::new()
             .line_terminator(grep_matcher::LineTerminator::crlf())
             .before_context(search.context)
@@ -71,9 +71,9 @@ impl<'a> Hunter<'a> {
     }
 
     /// Searches a file.
-    pub(super) fn hunt(&mut self, file: File) -> Hits {
-        let mut basket = Basket { search: self.search, hits: Hits::default() };
-        let reader = Stoppable::new(file, self.cancel);
+    pub(super) fn search_file(&mut self, file: File) -> FileMatches {
+        let mut basket = MatchSink { search: self.search, hits: FileMatches::default() };
+        let reader = CancelReader::new(file, self.cancel);
         let searched = self.searcher.search_reader(&self.search.matcher, reader, &mut basket);
         let mut hits = basket.hits;
         hits.is_unreadable = searched.is_err();
@@ -85,12 +85,12 @@ impl<'a> Hunter<'a> {
     }
 }
 
-struct Basket<'a> {
-    search: &'a Search,
-    hits: Hits,
+struct MatchSink<'a> {
+    search: &'a GrepSearch,
+    hits: FileMatches,
 }
 
-impl Sink for Basket<'_> {
+impl Sink for MatchSink<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
@@ -99,16 +99,21 @@ impl Sink for Basket<'_> {
             return Ok(false);
         }
         let at = self.search.matcher.find(found.bytes()).map_err(io::Error::error_message)?;
-        self.hits.lines.push(Line::of(found.bytes(), found.line_number(), Kind::Match, at.map_or(0, |at| at.start())));
+        self.hits.lines.push(MatchLine::of(
+            found.bytes(),
+            found.line_number(),
+            LineKind::Match,
+            at.map_or(0, |at| at.start()),
+        ));
         Ok(true)
     }
 
     fn context(&mut self, _: &Searcher, found: &SinkContext<'_>) -> Result<bool, io::Error> {
         let kind = match found.kind() {
-            SinkContextKind::Before => Kind::Before,
-            SinkContextKind::After | SinkContextKind::Other => Kind::After,
+            SinkContextKind::Before => LineKind::Before,
+            SinkContextKind::After | SinkContextKind::Other => LineKind::After,
         };
-        self.hits.lines.push(Line::of(found.bytes(), found.line_number(), kind, 0));
+        self.hits.lines.push(MatchLine::of(found.bytes(), found.line_number(), kind, 0));
         Ok(true)
     }
 
@@ -118,17 +123,17 @@ impl Sink for Basket<'_> {
     }
 }
 
-impl Line {
-    fn of(bytes: &[u8], number: Option<u64>, kind: Kind, at: usize) -> Self {
+impl MatchLine {
+    fn of(bytes: &[u8], number: Option<u64>, kind: LineKind, at: usize) -> Self {
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
         // If the match is near the end of a long line, the shown part starts shortly before it.
-        let start = if at <= SHOWN - LEAD { 0 } else { char_start(bytes, at - LEAD) };
+        let start = if at <= MAX_SHOWN_CHARS - LEAD_CHARS { 0 } else { char_start(bytes, at - LEAD_CHARS) };
         // A character has at most four bytes.
-        let end = bytes.len().min(start + 4 * SHOWN);
+        let end = bytes.len().min(start + 4 * MAX_SHOWN_CHARS);
         let rest = String::from_utf8_lossy(&bytes[start..end]);
-        let mut text: String = rest.chars().take(SHOWN).collect();
-        let goes_on = end < bytes.len() || rest.chars().nth(SHOWN).is_some();
+        let mut text: String = rest.chars().take(MAX_SHOWN_CHARS).collect();
+        let goes_on = end < bytes.len() || rest.chars().nth(MAX_SHOWN_CHARS).is_some();
         if start > 0 {
             text.insert(0, '…');
         }
@@ -144,7 +149,7 @@ mod tests {
     use super::*;
 
     fn shown(line: &str, at: usize) -> (String, bool) {
-        let line = Line::of(line.as_bytes(), Some(1), Kind::Match, at);
+        let line = MatchLine::of(line.as_bytes(), Some(1), LineKind::Match, at);
         (line.text, line.is_cut)
     }
 

@@ -3,26 +3,26 @@
 use std::collections::BTreeSet;
 
 /// Separator between server and tool.
-const BETWEEN: &str = "__";
+const SEPARATOR: &str = "__";
 
 /// Maximum length of the server part.
-const MOST_PREFIX: usize = 30;
+const MAX_PREFIX: usize = 30;
 
 /// Maximum length of a name that providers accept.
-const MOST: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// Returns a unique prefix for a server's tools.
 pub(super) fn prefix(server: &str, taken: &mut BTreeSet<String>) -> String {
-    alone(&fitting(server, "mcp"), MOST_PREFIX, taken)
+    unique(&sanitize(server, "mcp"), MAX_PREFIX, taken)
 }
 
 /// Returns a unique name for a tool.
 pub(super) fn tool(prefix: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
-    alone(&format!("{prefix}{BETWEEN}{}", fitting(tool, "tool")), MOST, taken)
+    unique(&format!("{prefix}{SEPARATOR}{}", sanitize(tool, "tool")), MAX_NAME, taken)
 }
 
 /// Replaces unsupported characters and ensures that the name begins with a letter.
-fn fitting(name: &str, otherwise: &str) -> String {
+fn sanitize(name: &str, otherwise: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '-' };
     let name: String = name.trim().chars().map(plain).collect();
     match name.chars().next() {
@@ -33,7 +33,7 @@ fn fitting(name: &str, otherwise: &str) -> String {
 }
 
 /// Truncates a name, and numbers it if it is taken. Some providers ignore case, so names must differ in more than that.
-fn alone(name: &str, most: usize, taken: &mut BTreeSet<String>) -> String {
+fn unique(name: &str, most: usize, taken: &mut BTreeSet<String>) -> String {
     let cut = |end: &str| format!("{}{end}", &name[..name.len().min(most - end.len())]);
     let mut found = cut("");
     for number in 2.. {

@@ -8,11 +8,11 @@ pub struct ServerSetup {
     /// Name in the config.
     pub name: String,
     /// How it is reached.
-    pub reach: Reach,
+    pub transport: ServerTransport,
     /// Time limit until it is ready.
-    pub connect: Duration,
+    pub connect_timeout: Duration,
     /// Time limit of a call.
-    pub call: Duration,
+    pub call_timeout: Duration,
     /// Tools to offer; empty means all. `*` is a wildcard.
     pub include: Vec<String>,
     /// Tools not to offer; takes precedence over `include`.
@@ -21,14 +21,21 @@ pub struct ServerSetup {
 
 impl ServerSetup {
     /// Creates a setup with defaults: 30 seconds to connect, 60 seconds for a call, all tools.
-    pub fn new(name: impl Into<String>, reach: Reach) -> Self {
+    pub fn new(name: impl Into<String>, reach: ServerTransport) -> Self {
         let (connect, call) = (Duration::from_secs(30), Duration::from_secs(60));
-        Self { name: name.into(), reach, connect, call, include: Vec::new(), exclude: Vec::new() }
+        Self {
+            name: name.into(),
+            transport: reach,
+            connect_timeout: connect,
+            call_timeout: call,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        }
     }
 
     /// Removes the query and the credentials of the server's URL from a text: both may be secrets.
-    pub(super) fn conceal(&self, text: &str) -> String {
-        let Reach::Http { url, .. } = &self.reach else { return text.to_owned() };
+    pub(super) fn redact(&self, text: &str) -> String {
+        let ServerTransport::Http { url, .. } = &self.transport else { return text.to_owned() };
         let login = url.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next()?.rsplit_once('@'));
         let query = url.split_once('?').map(|(_, query)| query.split('#').next().unwrap_or_default());
         let secrets = login.map(|(login, _)| login).into_iter().chain(query).filter(|secret| !secret.is_empty());
@@ -44,7 +51,7 @@ impl ServerSetup {
 
 /// How a server is reached.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Reach {
+pub enum ServerTransport {
     /// A command that communicates over standard input and output.
     Command {
         /// The program.
@@ -66,7 +73,7 @@ pub enum Reach {
 }
 
 /// Omits values of variables and headers, arguments and URLs, because they may contain secrets.
-impl fmt::Debug for Reach {
+impl fmt::Debug for ServerTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Command { command, env, cwd, .. } => f
@@ -95,7 +102,7 @@ mod tests {
 
     #[test]
     fn patterns_choose_tools() {
-        let reach = Reach::Http { url: String::new(), headers: BTreeMap::new() };
+        let reach = ServerTransport::Http { url: String::new(), headers: BTreeMap::new() };
         let mut setup = ServerSetup::new("x", reach);
         let wanted = |setup: &ServerSetup| -> Vec<&str> {
             ["read", "read_all", "write", "ü"].into_iter().filter(|tool| setup.wants(tool)).collect()
@@ -111,20 +118,20 @@ mod tests {
 
     #[test]
     fn l2_the_query_and_the_login_of_an_address_are_not_in_errors() {
-        let reach = Reach::Http { url: "https://me:pw@h/mcp?key=k1#x".to_owned(), headers: BTreeMap::new() };
+        let reach = ServerTransport::Http { url: "https://me:pw@h/mcp?key=k1#x".to_owned(), headers: BTreeMap::new() };
         let setup = ServerSetup::new("x", reach);
-        let told = setup.conceal("error for url (https://h/mcp?key=k1), was https://me:pw@h/mcp");
+        let told = setup.redact("error for url (https://h/mcp?key=k1), was https://me:pw@h/mcp");
         assert_eq!(told, "error for url (https://h/mcp?[secret]), was https://[secret]@h/mcp");
-        let plain = Reach::Http { url: "https://h/mcp?".to_owned(), headers: BTreeMap::new() };
-        assert_eq!(ServerSetup::new("x", plain).conceal("at https://h/mcp?"), "at https://h/mcp?");
+        let plain = ServerTransport::Http { url: "https://h/mcp?".to_owned(), headers: BTreeMap::new() };
+        assert_eq!(ServerSetup::new("x", plain).redact("at https://h/mcp?"), "at https://h/mcp?");
     }
 
     #[test]
     fn secrets_of_a_setup_are_not_shown() {
         let values = BTreeMap::from([("NAME".to_owned(), "hidden".to_owned())]);
         let args = vec!["--key=hidden".to_owned()];
-        let command = Reach::Command { command: "run".to_owned(), args, env: values.clone(), cwd: None };
-        let http = Reach::Http { url: "http://x/?key=hidden".to_owned(), headers: values };
+        let command = ServerTransport::Command { command: "run".to_owned(), args, env: values.clone(), cwd: None };
+        let http = ServerTransport::Http { url: "http://x/?key=hidden".to_owned(), headers: values };
         let shown = [ServerSetup::new("a", command), ServerSetup::new("b", http)].map(|setup| format!("{setup:?}"));
         assert!(shown.iter().all(|shown| shown.contains("NAME") && !shown.contains("hidden")), "{shown:?}");
     }

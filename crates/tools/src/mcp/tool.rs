@@ -8,32 +8,32 @@ use rmcp::model::Tool as Offer;
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
-use super::{answer, keeper::Keeper, link::Error};
+use super::{connection::Error, result, supervisor::ServerSupervisor};
 use crate::{external::clean, failure};
 
 /// Maximum length of a description in characters, because every model request contains it.
-const DESCRIPTION: usize = 4000;
+const MAX_DESCRIPTION_CHARS: usize = 4000;
 
 /// Maximum size of a schema in bytes, for the same reason.
-const SCHEMA: usize = 32 * 1024;
+const MAX_SCHEMA_BYTES: usize = 32 * 1024;
 
 /// A tool of an MCP server.
 pub(super) struct McpTool {
-    keeper: Arc<Keeper>,
+    supervisor: Arc<ServerSupervisor>,
     /// Its name on the server.
     tool: String,
     spec: ToolSpec,
 }
 
 impl McpTool {
-    pub(super) fn new(keeper: Arc<Keeper>, name: String, offer: Offer) -> Self {
+    pub(super) fn new(keeper: Arc<ServerSupervisor>, name: String, offer: Offer) -> Self {
         let described = offer.description.as_deref().or(offer.title.as_deref()).unwrap_or_default();
-        let mut description: String = clean(described).chars().take(DESCRIPTION).collect();
+        let mut description: String = clean(described).chars().take(MAX_DESCRIPTION_CHARS).collect();
         if description.trim().is_empty() {
             description = format!("{} of the MCP server {}", offer.name, keeper.name());
         }
         let spec = ToolSpec { name, description, parameters: parameters(&offer) };
-        Self { keeper, tool: offer.name.into_owned(), spec }
+        Self { supervisor: keeper, tool: offer.name.into_owned(), spec }
     }
 }
 
@@ -53,21 +53,22 @@ impl Tool for McpTool {
             Value::Object(arguments) => Some(arguments),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
         };
-        let Some(called) = cx.cancel.run_until_cancelled(self.keeper.call(self.tool.clone(), arguments)).await else {
+        let Some(called) = cx.cancel.run_until_cancelled(self.supervisor.call(self.tool.clone(), arguments)).await
+        else {
             return failure(&self.spec.name, &"the run was stopped before the MCP server answered");
         };
-        let (server, tool) = (self.keeper.name().to_owned(), self.tool.clone());
+        let (server, tool) = (self.supervisor.name().to_owned(), self.tool.clone());
         match called {
-            Ok(answer) => match spawn_blocking(move || answer::told(&server, &tool, answer)).await {
+            Ok(answer) => match spawn_blocking(move || result::tool_result(&server, &tool, answer)).await {
                 Ok(result) => result,
-                Err(error) => failure(&self.spec.name, &format!("the work broke off: {error}")),
+                Err(error) => failure(&self.spec.name, &format!("internal error: {error}")),
             },
             Err(error) => {
                 let doubt = match error {
-                    Error::Gone(_) | Error::Slow(_) => ". Nobody knows whether the call was carried out",
-                    Error::Start(_) | Error::Refused(_) | Error::Resting { .. } => "",
+                    Error::Disconnected(_) | Error::Timeout(_) => ". It is unknown whether the call was carried out",
+                    Error::Start(_) | Error::Rejected(_) | Error::Cooldown { .. } => "",
                 };
-                failure(&self.spec.name, &format!("the MCP server {server} did not do it: {error}{doubt}"))
+                failure(&self.spec.name, &format!("call to MCP server {server} failed: {error}{doubt}"))
             }
         }
     }
@@ -79,5 +80,5 @@ fn parameters(offer: &Offer) -> Value {
     schema.insert("type".to_owned(), json!("object"));
     schema.entry("properties").or_insert_with(|| json!({}));
     let schema = Value::Object(schema);
-    if schema.to_string().len() > SCHEMA { json!({"type": "object", "properties": {}}) } else { schema }
+    if schema.to_string().len() > MAX_SCHEMA_BYTES { json!({"type": "object", "properties": {}}) } else { schema }
 }

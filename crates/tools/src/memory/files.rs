@@ -11,11 +11,11 @@ use std::{
     path::{Component, Path},
 };
 
-use homard_memory::Source;
+use homard_memory::MemorySource;
 use rustix::fs::{Dir, FileType};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, beneath::Beneath, beneath::lookup_without_links, ls::kind};
+use crate::{Error, ls::kind, path_guard::PathGuard, path_guard::lookup_without_links};
 
 /// Memory files at the top of a workspace.
 const FILES: [&str; 2] = ["MEMORY.md", "memory.md"];
@@ -24,28 +24,28 @@ const FILES: [&str; 2] = ["MEMORY.md", "memory.md"];
 const FOLDER: &str = "memory";
 
 /// Maximum number of files.
-const MOST: usize = 5000;
+const MAX_FILES: usize = 5000;
 
 /// Maximum depth of directories.
-const DEEP: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// Maximum size of an indexed file in bytes.
-pub(super) const LARGEST: u64 = 2 * 1024 * 1024;
+pub(super) const MAX_FILE_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Memory files of a workspace.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct MemoryFiles {
     /// Files to index.
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<MemorySource>,
     /// Files that are too large or exceed the maximum number.
-    pub(super) left_out: Vec<String>,
+    pub(super) skipped: Vec<String>,
     /// Device and inode of each file, because one file may have two names.
     seen: BTreeSet<(u64, u64)>,
 }
 
-impl Files {
+impl MemoryFiles {
     /// Lists the memory files.
-    pub(super) fn of(beneath: &Beneath, cancel: &CancellationToken) -> Result<Self, Error> {
+    pub(super) fn of(beneath: &PathGuard, cancel: &CancellationToken) -> Result<Self, Error> {
         let mut files = Self::default();
         for name in FILES {
             files.add(beneath, name.to_owned());
@@ -61,13 +61,13 @@ impl Files {
                     return Err(Error::Interrupted);
                 }
                 let below = format!("{path}/{name}");
-                if kind == FileType::Directory && depth < DEEP {
+                if kind == FileType::Directory && depth < MAX_DEPTH {
                     folders
                         .extend(lookup_without_links(&folder, Path::new(&name)).ok().map(|it| (it, below, depth + 1)));
-                } else if is_note(Path::new(&name)) && notes.len() < MOST {
+                } else if is_note(Path::new(&name)) && notes.len() < MAX_FILES {
                     notes.push(below);
                 } else if is_note(Path::new(&name)) {
-                    files.left_out.push(below);
+                    files.skipped.push(below);
                 }
             }
         }
@@ -79,15 +79,15 @@ impl Files {
     }
 
     /// Adds a file; ignores what cannot be opened or is not a regular file.
-    fn add(&mut self, beneath: &Beneath, path: String) {
+    fn add(&mut self, beneath: &PathGuard, path: String) {
         let Some(metadata) = beneath.file(&path).ok().and_then(|file| file.metadata().ok()) else { return };
         if !self.seen.insert((metadata.dev(), metadata.ino())) {
             return;
         }
-        if metadata.len() > LARGEST {
-            self.left_out.push(path);
+        if metadata.len() > MAX_FILE_BYTES {
+            self.skipped.push(path);
         } else {
-            self.sources.push(Source { mark: mark(&metadata), path });
+            self.sources.push(MemorySource { version: fingerprint(&metadata), path });
         }
     }
 }
@@ -113,7 +113,7 @@ fn entries(folder: &OwnedFd) -> Vec<(String, FileType)> {
 }
 
 /// Returns a fingerprint that changes whenever the file does. The modification time alone can be set back.
-fn mark(file: &Metadata) -> String {
+fn fingerprint(file: &Metadata) -> String {
     let times = format!("{}.{} {}.{}", file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec());
     format!("{times} {} {}:{}", file.len(), file.dev(), file.ino())
 }

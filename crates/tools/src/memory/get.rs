@@ -10,8 +10,8 @@ use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{MemorySettings, files::is_memory, told};
-use crate::{Error, on_disk, page::char_start, stoppable::Stoppable};
+use super::{MemorySettings, files::is_memory, json_result};
+use crate::{Error, cancel_reader::CancelReader, on_disk, page::char_start};
 
 /// Maximum size of a result in bytes.
 const MAX_BYTES: usize = 50 * 1024;
@@ -23,7 +23,7 @@ pub struct MemoryGet {
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct Args {
     path: String,
     from: Option<f64>,
     lines: Option<f64>,
@@ -54,7 +54,7 @@ impl Tool for MemoryGet {
                     "corpus": {
                         "type": "string",
                         "enum": ["memory", "wiki", "all"],
-                        "description": "What to read from; there is only memory here",
+                        "description": "What to read from; only memory is supported",
                     },
                 },
             }),
@@ -71,25 +71,25 @@ impl Tool for MemoryGet {
     }
 }
 
-fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Arguments) -> Result<ToolResult, Error> {
+fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Args) -> Result<ToolResult, Error> {
     let beneath = settings.files.open(settings.workspace(cx))?;
-    let path = beneath.clean(&arguments.path)?;
+    let path = beneath.normalize(&arguments.path)?;
     if !is_memory(&path) {
         return Err(Error::NotMemory { path: arguments.path.clone() });
     }
     let path = path.display().to_string();
     let file = match beneath.file(&path) {
         // Not an error: for example, there are no notes for that day.
-        Err(Error::Missing { .. } | Error::MissingNear { .. }) => {
-            return Ok(told(json!({"path": path, "text": "", "missing": true})));
+        Err(Error::Missing { .. } | Error::MissingWithSuggestion { .. }) => {
+            return Ok(json_result(json!({"path": path, "text": "", "missing": true})));
         }
         found => found?,
     };
     // `as` saturates: out-of-range values become the first line, or more lines than any file has.
     let from = arguments.from.map_or(1, |from| (from as u64).max(1));
     let lines = arguments.lines.map_or(u64::MAX, |lines| (lines as u64).max(1));
-    let mut file = BufReader::new(Stoppable::new(file, &cx.cancel));
-    let part = part(&mut file, from, lines).map_err(|source| Error::Io { path: path.clone(), source })?;
+    let mut file = BufReader::new(CancelReader::new(file, &cx.cancel));
+    let part = read_lines(&mut file, from, lines).map_err(|source| Error::Io { path: path.clone(), source })?;
     let mut payload = json!({"path": path, "text": String::from_utf8_lossy(&part.bytes)});
     if part.is_cut {
         payload["truncated"] = json!(true);
@@ -97,11 +97,11 @@ fn get(settings: &MemorySettings, cx: &ToolCx, arguments: &Arguments) -> Result<
     if let Some(next) = part.next {
         payload["nextFrom"] = json!(next);
     }
-    Ok(told(payload))
+    Ok(json_result(payload))
 }
 
 /// Some lines of a file.
-struct Part {
+struct FileLines {
     bytes: Vec<u8>,
     /// The next line to read, if there is one.
     next: Option<u64>,
@@ -109,8 +109,8 @@ struct Part {
     is_cut: bool,
 }
 
-fn part(file: &mut impl BufRead, from: u64, lines: u64) -> io::Result<Part> {
-    let mut part = Part { bytes: Vec::new(), next: None, is_cut: false };
+fn read_lines(file: &mut impl BufRead, from: u64, lines: u64) -> io::Result<FileLines> {
+    let mut part = FileLines { bytes: Vec::new(), next: None, is_cut: false };
     for _ in 1..from {
         if file.skip_until(b'\n')? == 0 {
             return Ok(part);
@@ -128,7 +128,7 @@ fn part(file: &mut impl BufRead, from: u64, lines: u64) -> io::Result<Part> {
             let is_alone = taken == 0;
             part.bytes.truncate(if is_alone { char_start(&part.bytes, MAX_BYTES) } else { before });
             let next = from.saturating_add(taken).saturating_add(u64::from(is_alone));
-            return Ok(Part { next: Some(next), is_cut: true, ..part });
+            return Ok(FileLines { next: Some(next), is_cut: true, ..part });
         }
     }
     if !file.fill_buf()?.is_empty() {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn cut(text: &str, from: u64) -> (usize, Option<u64>, bool) {
-        let part = part(&mut text.as_bytes(), from, u64::MAX).unwrap();
+        let part = read_lines(&mut text.as_bytes(), from, u64::MAX).unwrap();
         (part.bytes.len(), part.next, part.is_cut)
     }
 

@@ -8,23 +8,23 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec};
-use homard_memory::{Memory, Question};
+use homard_memory::{Memory, MemoryQuery};
 use homard_proto::AgentId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     MemorySettings,
-    files::{Files, LARGEST},
-    told,
+    files::{MAX_FILE_BYTES, MemoryFiles},
+    json_result,
 };
-use crate::{Error, beneath::Beneath, on_disk, stoppable::Stoppable};
+use crate::{Error, cancel_reader::CancelReader, on_disk, path_guard::PathGuard};
 
 /// Maximum number of results; with snippets of 700 characters each, this bounds the size of the result.
 const MAX_RESULTS: usize = 50;
 
 /// Maximum number of skipped files that are listed.
-const LEFT_OUT: usize = 10;
+const MAX_SKIPPED_SHOWN: usize = 10;
 
 /// Searches an agent's notes.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct MemorySearch {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Arguments {
+struct Args {
     query: String,
     max_results: Option<f64>,
     min_score: Option<f64>,
@@ -54,7 +54,7 @@ impl MemorySearch {
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         let made = memories.entry(agent).or_insert_with_key(|agent| {
             let file = self.settings.folder.as_ref().map(|folder| folder.join(format!("{agent}.homard.sqlite")));
-            Arc::new(Mutex::new(file.map_or_else(Memory::fleeting, Memory::on_disk)))
+            Arc::new(Mutex::new(file.map_or_else(Memory::in_ram, Memory::on_disk)))
         });
         made.clone()
     }
@@ -101,28 +101,28 @@ fn search(
     settings: &MemorySettings,
     memory: &Mutex<Memory>,
     cx: &ToolCx,
-    arguments: &Arguments,
+    arguments: &Args,
 ) -> Result<ToolResult, Error> {
     if let Some(other @ ("wiki" | "sessions")) = arguments.corpus.as_deref() {
-        let error = format!("there is no index of {other} here: leave out corpus to search what was written down");
-        return Ok(told(json!({"results": [], "disabled": true, "error": error})));
+        let error = format!("there is no index of {other}: leave out corpus to search the memory files");
+        return Ok(json_result(json!({"results": [], "disabled": true, "error": error})));
     }
     let beneath = settings.files.open(settings.workspace(cx))?;
-    let files = Files::of(&beneath, &cx.cancel)?;
-    let question = Question {
+    let files = MemoryFiles::of(&beneath, &cx.cancel)?;
+    let question = MemoryQuery {
         words: arguments.query.clone(),
         // `as` saturates, so out-of-range values become the nearest limit.
-        most: arguments.max_results.map_or(settings.max_results, |most| most as usize).clamp(1, MAX_RESULTS),
-        least: arguments.min_score.unwrap_or(settings.min_score).clamp(0.0, 1.0),
+        max_results: arguments.max_results.map_or(settings.max_results, |most| most as usize).clamp(1, MAX_RESULTS),
+        min_score: arguments.min_score.unwrap_or(settings.min_score).clamp(0.0, 1.0),
     };
     let read = |path: &str| text(&beneath, path, cx);
-    let found = memory.lock().unwrap_or_else(PoisonError::into_inner).ask(&files.sources, read, &question);
+    let found = memory.lock().unwrap_or_else(PoisonError::into_inner).search(&files.sources, read, &question);
     let hits = match found {
         Ok(hits) => hits,
         // Not even an in-memory index can be built, and the model can do nothing about it.
         Err(error) => {
-            let error = format!("the memory cannot be searched now ({error}): use memory_get or grep");
-            return Ok(told(json!({"results": [], "disabled": true, "error": error})));
+            let error = format!("cannot search the memory ({error}): use memory_get or grep");
+            return Ok(json_result(json!({"results": [], "disabled": true, "error": error})));
         }
     };
     let results: Vec<Value> = hits
@@ -140,17 +140,17 @@ fn search(
         .collect();
     // No embedding provider: the search is full-text only.
     let mut payload = json!({"results": results, "provider": "none", "searchMode": "fts-only"});
-    if !files.left_out.is_empty() {
-        let named = &files.left_out[..files.left_out.len().min(LEFT_OUT)];
-        payload["leftOut"] = json!({"count": files.left_out.len(), "paths": named, "why": "too large or too many"});
+    if !files.skipped.is_empty() {
+        let named = &files.skipped[..files.skipped.len().min(MAX_SKIPPED_SHOWN)];
+        payload["leftOut"] = json!({"count": files.skipped.len(), "paths": named, "why": "too large or too many"});
     }
-    Ok(told(payload))
+    Ok(json_result(payload))
 }
 
 /// Returns the text to index. Invalid UTF-8 is replaced.
-fn text(beneath: &Beneath, path: &str, cx: &ToolCx) -> Option<String> {
+fn text(beneath: &PathGuard, path: &str, cx: &ToolCx) -> Option<String> {
     let mut bytes = Vec::new();
     let file = beneath.file(path).ok()?;
-    Stoppable::new(file, &cx.cancel).take(LARGEST).read_to_end(&mut bytes).ok()?;
+    CancelReader::new(file, &cx.cancel).take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

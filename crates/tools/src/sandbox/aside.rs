@@ -152,7 +152,7 @@ impl<'a> Aside<'a> {
             fs::set_permissions(&spot.path, usable(&found))?;
         }
         self.taken.push(name.to_owned());
-        tracing::warn!(name = %name.display(), kept = %to.display(), "what a command made is taken aside");
+        tracing::warn!(name = %name.display(), kept = %to.display(), "quarantining a file that a command created");
         match insist(&spot.folder, || fs::rename(&spot.path, &to)) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                 // Renamed first, because it may be too large or too deep to be copied.
@@ -172,8 +172,8 @@ impl<'a> Aside<'a> {
             return None;
         }
         Some(format!(
-            "[The sandbox took aside what was made while a command ran: {}. Files that steer agents and git are the \
-             user's to make (see docs/security.md). Kept in {}]",
+            "[The sandbox quarantined files that were created while a command ran: {}. Only the user may create files \
+             that instruct agents or configure git (see: homard docs security). Kept in {}]",
             names.join(", "),
             folders.join(" and ")
         ))

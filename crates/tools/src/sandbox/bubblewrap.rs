@@ -5,10 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::home_view::goes_up;
+use crate::home_view::contains_parent;
 
 use super::{
-    Place,
+    CommandLocation,
     layers::{Layer, Layers, PRIVATE},
     words,
 };
@@ -39,7 +39,7 @@ const ALWAYS: [&str; 15] = [
 const SHARED: &str = "/dev/shm";
 
 /// Returns all arguments but the filter and the command. `size` is the size limit of a directory in memory in bytes.
-pub(super) fn arguments(layers: &Layers, place: &Place<'_>, size: Option<u64>) -> Vec<OsString> {
+pub(super) fn arguments(layers: &Layers, place: &CommandLocation<'_>, size: Option<u64>) -> Vec<OsString> {
     let mut all: Vec<OsString> = words(ALWAYS).collect();
     let temporary = |path: &Path| {
         let size = size.into_iter().flat_map(|size| [OsString::from("--size"), size.to_string().into()]);
@@ -76,7 +76,7 @@ pub(super) fn arguments(layers: &Layers, place: &Place<'_>, size: Option<u64>) -
         all.extend(names());
     }
     // Directories on a path with `..` may be hidden.
-    let real = goes_up(place.cwd).then(|| place.cwd.canonicalize().ok()).flatten();
+    let real = contains_parent(place.cwd).then(|| place.cwd.canonicalize().ok()).flatten();
     all.extend([OsString::from("--chdir"), real.as_deref().unwrap_or(place.cwd).into()]);
     all
 }

@@ -64,7 +64,7 @@ const SELF: &str = "/proc/self/exe";
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
     /// Invalid arguments.
-    #[error("this is for Homard to call: {ENTER} CONFINEMENT -- PROGRAM [ARGUMENT…]")]
+    #[error("internal command of Homard; usage: {ENTER} CONFINEMENT -- PROGRAM [ARGUMENT…]")]
     Usage,
     /// The kernel refused a restriction.
     #[error("the command could not be confined: {0}")]
@@ -158,7 +158,7 @@ impl Confinement {
 
     fn apply(&self) -> Result<(), String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        self.limits.apply().map_err(|error| format!("its limits could not be set: {error}"))?;
+        self.limits.apply().map_err(|error| format!("cannot set resource limits: {error}"))?;
         let mut devices = Vec::new();
         if let Stage::Alone { has_terminal } = self.stage {
             // Without a namespace, this ends the command together with its supervisor.
@@ -167,7 +167,7 @@ impl Confinement {
             devices.extend(leave_terminal(has_terminal).map_err(|error| text(&error))?);
             // Programs cannot set other modes later: see `filter::ungoverned`.
             umask(Mode::RWXG | Mode::RWXO);
-            drop_capabilities().map_err(|error| format!("its capabilities could not be dropped: {error}"))?;
+            drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
         }
         self.restrict_files(&devices)?;
         if let Some(sockets) = self.sockets {
@@ -246,7 +246,7 @@ pub fn enter(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, 
     }
     if let Stage::Inside { begun } = confinement.stage {
         let written = fs::write(format!("/proc/self/fd/{begun}"), BEGUN);
-        written.map_err(|error| EnterError::Confine(format!("the gateway could not be told: {error}")))?;
+        written.map_err(|error| EnterError::Confine(format!("cannot notify the gateway: {error}")))?;
     }
     confinement.apply().map_err(EnterError::Confine)?;
     let source = Command::new(&program).args(arguments).exec();
@@ -300,7 +300,7 @@ fn drop_capabilities() -> io::Result<()> {
     };
     set_capabilities(None, none)?;
     set_no_new_privs(true)?;
-    if capabilities(None)? == none { Ok(()) } else { Err(io::Error::other("some are left")) }
+    if capabilities(None)? == none { Ok(()) } else { Err(io::Error::other("some capabilities remain")) }
 }
 
 #[cfg(test)]

@@ -6,15 +6,15 @@ use crate::{home_view::HomeView, protected::for_commands};
 
 use super::{
     layers::{Layer, Layers},
-    policy::{Mode, SandboxPolicy},
+    policy::{AccessMode, SandboxPolicy},
     record::Names,
     tier::Tier,
 };
 
 /// Returns what a command in `workspace` may do on this machine, one sentence per item. Reads the disk.
 pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<String> {
-    if policy.mode == Mode::Full {
-        return vec!["There is no sandbox: commands may do what the user may do (mode full).".to_owned()];
+    if policy.mode == AccessMode::Full {
+        return vec!["No sandbox: commands have all permissions of the user (mode full).".to_owned()];
     }
     let mut all = vec![match tier {
         Tier::A { bwrap, .. } => {
@@ -41,22 +41,26 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
         if paths.is_empty() { "nothing".to_owned() } else { paths.join(", ") }
     };
     all.push(match policy.mode {
-        Mode::ReadOnly => "Nothing can be changed (mode read-only).".to_owned(),
-        Mode::Workspace => format!("Can be changed: {} (mode workspace).", list(Layer::Writable)),
-        Mode::Guarded => format!("Can be changed: {}, when somebody agreed (mode guarded).", list(Layer::Writable)),
-        Mode::Full => return all,
+        AccessMode::ReadOnly => "Nothing can be changed (mode read-only).".to_owned(),
+        AccessMode::Workspace => format!("Can be changed: {} (mode workspace).", list(Layer::Writable)),
+        AccessMode::Guarded => format!("Can be changed: {}, after approval (mode guarded).", list(Layer::Writable)),
+        AccessMode::Full => return all,
     });
     all.push(format!("Cannot be seen: {}.", list(Layer::Hidden)));
     all.push(match tier {
-        Tier::A { .. } => format!("Empty and gone afterwards: {}.", list(Layer::Private)),
+        Tier::A { .. } => format!("Empty at the start, and deleted afterwards: {}.", list(Layer::Private)),
         Tier::B { .. } | Tier::C { .. } => {
-            format!("Not used: {}; TMPDIR is a directory of its own.", list(Layer::Private))
+            format!("Not used: {}; TMPDIR is a private directory.", list(Layer::Private))
         }
     });
-    if policy.mode != Mode::ReadOnly {
-        let change = if matches!(tier, Tier::A { .. }) { "Cannot be changed in the workspace, and is" } else { "Is" };
+    if policy.mode != AccessMode::ReadOnly {
+        let change = if matches!(tier, Tier::A { .. }) {
+            "Cannot be changed in the workspace, and quarantined"
+        } else {
+            "Quarantined"
+        };
         all.push(format!(
-            "{change} taken aside when a command makes it: {}, hooks and config of .git.",
+            "{change} if a command creates them: {}, hooks and config of .git.",
             for_commands().collect::<Vec<_>>().join(", ")
         ));
     }
@@ -65,8 +69,8 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
             let visible = layers.of(Layer::Readable).filter(|path| path.starts_with(&view.home));
             let visible: Vec<_> = visible.map(|path| path.display().to_string()).collect();
             format!(
-                "Of the home directory, besides the workspace: {}. Open more with tools.exec.sandbox.extraRead. \
-                 Everything outside it can be read.",
+                "Can be read in the home directory, besides the workspace: {}. Add more with \
+                 tools.exec.sandbox.extraRead. Everything outside the home directory can be read.",
                 if visible.is_empty() { "nothing".to_owned() } else { visible.join(", ") }
             )
         }
@@ -75,10 +79,10 @@ pub fn explain(policy: &SandboxPolicy, tier: &Tier, workspace: &Path) -> Vec<Str
     all.push(match (policy.network, tier) {
         (true, _) => "The network can be reached.".to_owned(),
         (false, Tier::A { .. }) => {
-            "The network cannot be reached; there is only a loopback device of its own.".to_owned()
+            "The network cannot be reached; only a private loopback device is available.".to_owned()
         }
-        (false, Tier::B { .. } | Tier::C { .. }) => "The network cannot be reached: there are no sockets.".to_owned(),
+        (false, Tier::B { .. } | Tier::C { .. }) => "The network cannot be reached: sockets are blocked.".to_owned(),
     });
-    all.push(format!("Can be used at most: {} (tools.exec.limits).", policy.limits.explained()));
+    all.push(format!("Limits: {} (tools.exec.limits).", policy.limits.explained()));
     all
 }

@@ -8,17 +8,17 @@ use std::{
 
 use crate::{
     Error,
-    home_view::{HomeView, goes_up},
+    home_view::{HomeView, contains_parent},
     path_rules::resolve,
     protected::{GIT_CONTROL, GUIDE, for_commands},
 };
 
 use super::{
-    policy::{Mode, SandboxPolicy},
+    policy::{AccessMode, SandboxPolicy},
     real,
     record::Names,
     relative_sockets,
-    repository::{self, Nested},
+    repository::{self, NestedProtection},
 };
 
 /// Directories that are private and empty for each command.
@@ -46,7 +46,7 @@ pub(crate) struct Layers {
     pub(super) names: Names,
     /// Protected files below the top level of the workspace: hooks and config of git directories, and protected names.
     /// `None` if the workspace is too large to be searched.
-    pub(super) nested: Option<Nested>,
+    pub(super) nested: Option<NestedProtection>,
     /// The home directory and the names in it that are hidden because of their prefix, if it is a writable part of the
     /// workspace. Both are relative to the workspace.
     pub(super) private: Option<(PathBuf, Vec<PathBuf>)>,
@@ -71,7 +71,7 @@ impl Layers {
         let readable = real(policy.extra_read.iter().cloned()).into_iter().chain(skills);
         let readable = readable.map(|path| (path, Layer::Readable));
         let mut all: Vec<_> = private.chain(at_home).chain(readable).collect();
-        let may_write = policy.mode != Mode::ReadOnly;
+        let may_write = policy.mode != AccessMode::ReadOnly;
         let own = if may_write { Layer::Writable } else { Layer::Readable };
         all.extend(real(policy.extra_write.iter().cloned()).into_iter().map(|path| (path, own)));
         all.push((workspace.clone(), own));
@@ -140,7 +140,8 @@ impl Layers {
         self.all = kept.all;
     }
 
-    /// Protects the files that an agent loads from a directory of the workspace.
+    /// Protects the names that no command may change at the top of a workspace: the sandbox's own one if `below` is
+    /// empty, otherwise an agent's workspace located there.
     fn keep_all(&mut self, workspace: &Path, below: &Path, known: &Names) {
         for name in for_commands() {
             self.keep(workspace, &below.join(name), known);
@@ -262,7 +263,7 @@ fn links<'a>(
         let below = policy.home.as_ref().and_then(|home| path.strip_prefix(home).ok());
         below.map_or_else(|| path.to_owned(), |below| view.home.join(below))
     };
-    let named = opened.map(in_home).chain(view.visible.iter().cloned()).filter(|path| !goes_up(path));
+    let named = opened.map(in_home).chain(view.visible.iter().cloned()).filter(|path| !contains_parent(path));
     let mut all: Vec<_> = named.filter_map(|path| Some((path.canonicalize().ok()?, path))).collect();
     all.retain(|(target, path)| target != path && path.starts_with(&view.home));
     let mut all: Vec<_> = all.into_iter().map(|(target, path)| (path, target)).collect();

@@ -15,7 +15,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::tree::Tree;
+use crate::command_tree::CommandTree;
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
@@ -66,10 +66,10 @@ impl ResourceLimits {
             self.processes.map(|count| format!("{count} processes and threads")),
             self.file.map(|bytes| format!("files of {}", mib(bytes))),
             self.temporary.map(|bytes| format!("temporary directories of {}", mib(bytes))),
-            self.disk_free.map(|bytes| format!("what leaves {} of the disk free", mib(bytes))),
+            self.disk_free.map(|bytes| format!("{} of the disk kept free", mib(bytes))),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
-        if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
     }
 }
 
@@ -127,7 +127,7 @@ fn total_memory() -> u64 {
 
 /// A limit that a command has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exceeded {
+pub(crate) enum ExceededLimit {
     /// Memory of all its processes, in bytes.
     Memory(u64),
     /// Number of processes.
@@ -136,7 +136,7 @@ pub(crate) enum Exceeded {
     Disk(u64),
 }
 
-impl Exceeded {
+impl ExceededLimit {
     /// Returns why the command was stopped, as a sentence without its full stop.
     pub(crate) fn trouble(self) -> String {
         match self {
@@ -175,12 +175,12 @@ impl Usage {
     }
 
     /// Returns a limit that the processes of a command currently exceed. Blocks.
-    pub(crate) fn exceeded(&self, tree: &Tree) -> Option<Exceeded> {
+    pub(crate) fn exceeded(&self, tree: &CommandTree) -> Option<ExceededLimit> {
         let (count, bytes) = tree.usage(self.limits.memory.unwrap_or(u64::MAX));
-        let memory = self.limits.memory.filter(|limit| bytes > *limit).map(Exceeded::Memory);
-        let processes = self.limits.processes.filter(|limit| count as u64 > *limit).map(Exceeded::Processes);
+        let memory = self.limits.memory.filter(|limit| bytes > *limit).map(ExceededLimit::Memory);
+        let processes = self.limits.processes.filter(|limit| count as u64 > *limit).map(ExceededLimit::Processes);
         let disk = self.floor.filter(|floor| free(&self.workspace).is_some_and(|free| free < *floor));
-        memory.or(processes).or(disk.map(Exceeded::Disk))
+        memory.or(processes).or(disk.map(ExceededLimit::Disk))
     }
 }
 
@@ -195,17 +195,17 @@ mod tests {
     use rustix::process::getpid;
 
     use super::*;
-    use crate::sandbox::Wrapper;
+    use crate::sandbox::ProcessWrapper;
 
     #[test]
     fn m6_a_disk_that_gets_too_full_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let limits = ResourceLimits { memory: None, disk_free: Some(MIB), ..ResourceLimits::default() };
         let mut usage = Usage::new(limits, folder.path());
-        let tree = Tree::new(getpid(), "of this test", Wrapper::None);
+        let tree = CommandTree::new(getpid(), "of this test", ProcessWrapper::None);
         assert_eq!((usage.floor, usage.exceeded(&tree)), (Some(MIB), None));
         usage.floor = Some(u64::MAX);
-        assert_eq!(usage.exceeded(&tree), Some(Exceeded::Disk(u64::MAX)));
+        assert_eq!(usage.exceeded(&tree), Some(ExceededLimit::Disk(u64::MAX)));
         // Less space than that was free before the command started.
         let usage = Usage::new(ResourceLimits { disk_free: Some(u64::MAX), ..limits }, folder.path());
         assert!(usage.floor.unwrap() <= free(folder.path()).unwrap() && usage.exceeded(&tree).is_none());

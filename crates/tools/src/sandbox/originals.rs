@@ -69,7 +69,7 @@ impl Originals {
                 Ok(()) => all.0.extend(tree.found),
                 Err(error) => {
                     let name = name.display();
-                    tracing::warn!(%name, %error, "a protected file is not copied: a command can change it");
+                    tracing::warn!(%name, %error, "failed to back up a protected file; a command can change it");
                 }
             }
         }
@@ -228,10 +228,10 @@ impl Tree<'_> {
         let Some(found) = spot.look()? else { return Ok(()) };
         // Records are stored as JSON, which needs UTF-8.
         if name.to_str().is_none() {
-            return Err(io::Error::other(format!("{} is no UTF-8", name.display())));
+            return Err(io::Error::other(format!("{} is not UTF-8", name.display())));
         }
         if self.found.len() == MOST_ENTRIES {
-            return Err(io::Error::other(format!("it has more than {MOST_ENTRIES} entries")));
+            return Err(io::Error::other(format!("the directory has more than {MOST_ENTRIES} entries")));
         }
         let mode = found.permissions().mode() & 0o7777;
         let original = if found.is_dir() {
@@ -240,7 +240,8 @@ impl Tree<'_> {
             Original::Link(fs::read_link(spot.path())?)
         } else if found.is_file() {
             let content = spot.read(MOST_BYTES - self.bytes)?;
-            let content = content.ok_or_else(|| io::Error::other(format!("it has more than {MOST_BYTES} bytes")))?;
+            let content =
+                content.ok_or_else(|| io::Error::other(format!("the content is larger than {MOST_BYTES} bytes")))?;
             self.bytes += content.len();
             Original::File { mode, content }
         } else {

@@ -13,7 +13,7 @@ use super::limits::ResourceLimits;
 
 /// Access level of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum AccessMode {
     /// Read only.
     ReadOnly,
     /// Write access to the workspace.
@@ -29,7 +29,7 @@ pub enum Mode {
 #[derive(Debug, Clone, Default)]
 pub struct SandboxPolicy {
     /// Access level.
-    pub mode: Mode,
+    pub mode: AccessMode,
     /// True if the command may use the network.
     pub network: bool,
     /// Homard's state directory, which is always hidden.
@@ -64,8 +64,8 @@ impl SandboxPolicy {
     /// only the one that they run in, and the agent's own if the run may read it.
     pub(crate) fn in_sandbox(&self, view: &SandboxView, workdir: &Path) -> Self {
         let mut policy = self.clone();
-        if policy.mode == Mode::Full {
-            policy.mode = Mode::Workspace;
+        if policy.mode == AccessMode::Full {
+            policy.mode = AccessMode::Workspace;
         }
         let (readable, own) = (view.readable(), view.workspace.as_path());
         // One of these is the directory of all sandbox workspaces; everything in it but the working directory is
@@ -123,14 +123,14 @@ mod tests {
     #[test]
     fn a_sandboxed_run_sees_its_own_directory_and_what_it_may_read_of_the_workspaces() {
         let policy = SandboxPolicy {
-            mode: Mode::Full,
+            mode: AccessMode::Full,
             workspaces: ["/ws", "/ws-ops", "/boxes"].map(PathBuf::from).into(),
             ..SandboxPolicy::default()
         };
         let within = |access, workdir: &str| {
             let view = SandboxView { workspace: "/ws".into(), access };
             let held = policy.in_sandbox(&view, Path::new(workdir));
-            assert_eq!(held.mode, Mode::Workspace, "it is always held");
+            assert_eq!(held.mode, AccessMode::Workspace, "it is always held");
             let mut masked = held.masked;
             masked.sort();
             masked.dedup();

@@ -123,7 +123,7 @@ impl Record {
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::other("there are too many records of commands"))
+        Err(io::Error::other("too many command records"))
     }
 
     /// Returns true if a path is subject to the check.
@@ -144,7 +144,7 @@ impl Record {
             fs::rename(new, file)
         });
         if let Some(Err(error)) = written {
-            tracing::warn!(path = %path.display(), %error, "that a tool of ours wrote this is not written down");
+            tracing::warn!(path = %path.display(), %error, "failed to record a file that a tool wrote");
         }
     }
 
@@ -210,7 +210,8 @@ impl Record {
         }
         let Some(before) = &self.repositories else {
             return Some(format!(
-                "[{} could not be searched for repositories that a command made: look at new ones before you use git there]",
+                "[{} could not be searched for repositories that a command created: check new repositories before you \
+                 use git there]",
                 self.workspace.display()
             ));
         };
@@ -345,9 +346,10 @@ impl Record {
     }
 
     fn lament(&self, name: &Path, error: &io::Error) -> String {
-        tracing::error!(name = %name.display(), %error, "what a command made could not be taken aside");
+        tracing::error!(name = %name.display(), %error, "failed to quarantine a file that a command created");
         format!(
-            "[{} may have been made by a command, and could not be taken aside: {error}. Look at it before you use it]",
+            "[{} may have been created by a command, and could not be quarantined: {error}. Check it before you use \
+             it]",
             self.workspace.join(name).display()
         )
     }
@@ -366,7 +368,7 @@ impl Record {
             return Ok(());
         }
         aside.take(&self.workspace, name)?;
-        tracing::warn!(name = %name.display(), "a command replaced a link, which is put back");
+        tracing::warn!(name = %name.display(), "a command replaced a symbolic link; restoring it");
         spot.link(target)
     }
 
@@ -382,7 +384,8 @@ impl Record {
             return self.take(name, aside).map(|()| None);
         }
         Ok(Some(format!(
-            "[{} was replaced while a command ran, which could change it from then on: look at it before you use it]",
+            "[{} was replaced while a command ran, and the command could change the new file: check it before you use \
+             it]",
             self.workspace.join(name).display()
         )))
     }
@@ -416,8 +419,8 @@ pub(super) fn put_back_note(changed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = changed.iter().map(|name| name.display().to_string()).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "[The sandbox put back protected files that were changed while a command ran: {}. They are the user's to \
-             change (see docs/security.md)]",
+            "[The sandbox restored protected files that were changed while a command ran: {}. Only the user may \
+             change them (see: homard docs security)]",
             names.join(", ")
         )
     })

@@ -79,7 +79,7 @@ pub(super) fn sweep(workspace: &Path) {
 
 /// Files and directories below the top level of a workspace that run code or instruct agents, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Nested {
+pub(crate) struct NestedProtection {
     /// Git directories, gitlinks and bare repositories, and the git directories of submodules, which are in the
     /// `modules` of another one. Without the `.git` at the top level.
     pub(crate) repositories: Vec<PathBuf>,
@@ -90,16 +90,16 @@ pub(crate) struct Nested {
 }
 
 /// Searches a workspace without following symlinks. `None` if it has too many entries. Blocks.
-pub(crate) fn nested(workspace: &Path) -> Option<Nested> {
+pub(crate) fn nested(workspace: &Path) -> Option<NestedProtection> {
     search(workspace, MOST)
 }
 
 /// Like [`nested`] without a limit, for a workspace that could be searched before a command.
-pub(super) fn nested_in_all(workspace: &Path) -> Nested {
+pub(super) fn nested_in_all(workspace: &Path) -> NestedProtection {
     search(workspace, usize::MAX).unwrap_or_default()
 }
 
-fn search(workspace: &Path, most: usize) -> Option<Nested> {
+fn search(workspace: &Path, most: usize) -> Option<NestedProtection> {
     let (mut found, mut protected, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     // Remaining directories, and whether protected names are searched for in them.
     let (mut pending, mut seen) = (vec![(PathBuf::new(), true)], 0_usize);
@@ -152,7 +152,7 @@ fn search(workspace: &Path, most: usize) -> Option<Nested> {
     }
     found.sort();
     protected.sort();
-    Some(Nested { repositories: found, protected, sockets })
+    Some(NestedProtection { repositories: found, protected, sockets })
 }
 
 /// Returns the configs of the worktrees of a git directory. Git reads them if `extensions.worktreeConfig` is set.

@@ -20,7 +20,7 @@ use rustix::{
     },
 };
 
-use crate::tree::children;
+use crate::command_tree::children;
 
 /// Pause between two checks for children that have not exited after a signal.
 const LOOK: Duration = Duration::from_millis(1);
@@ -35,7 +35,7 @@ pub(super) fn supervise(gateway: u32, command: &mut Command) -> io::Result<ExitC
     let opened = pidfd_open(gateway, PidfdFlags::empty())?;
     // After opening the pidfd, this check rules out that the process id was reused in the meantime.
     if getppid() != Some(gateway) {
-        return Err(io::Error::other("the gateway is gone"));
+        return Err(io::Error::other("the gateway has exited"));
     }
     let leader = Pid::from_child(&command.spawn()?);
     let ended = pidfd_open(leader, PidfdFlags::empty())?;

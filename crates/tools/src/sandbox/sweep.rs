@@ -13,7 +13,7 @@ use crate::protected::GIT_CONTROL;
 use super::{
     aside::Aside,
     record::{GIT, Record, put_back_note},
-    repository::{self, Nested},
+    repository::{self, NestedProtection},
 };
 
 /// Number of notes of one command at which a further quarantined or restored file is reported as created again.
@@ -62,7 +62,7 @@ impl Record {
     ///
     /// Settings and hooks by which git runs programs are quarantined at once, everything else when it is found for the
     /// second time, because it may be half written. Failures are left to [`Record::look`].
-    pub(super) fn sweep(&mut self, quarantine: &Path, found: Option<Nested>) -> Option<PathBuf> {
+    pub(super) fn sweep(&mut self, quarantine: &Path, found: Option<NestedProtection>) -> Option<PathBuf> {
         let mut swept = std::mem::take(&mut self.swept);
         let mut aside = Aside::new(quarantine);
         let before = self.repositories.clone().unwrap_or_default();
@@ -88,7 +88,7 @@ impl Record {
         swept.pending = first.into_iter().collect();
         for name in twice {
             if let Err(error) = self.take(&name, &mut aside) {
-                tracing::warn!(name = %name.display(), %error, "what a running command made is not taken aside yet");
+                tracing::warn!(name = %name.display(), %error, "cannot quarantine a file of a running command yet");
             }
         }
         swept.notes.extend(aside.note());
@@ -127,7 +127,7 @@ impl Record {
     /// Quarantines a setting or a hook; returns it if that has happened before.
     fn take_setting(&self, name: PathBuf, swept: &mut Swept, aside: &mut Aside<'_>) -> Option<PathBuf> {
         if let Err(error) = self.take(&name, aside) {
-            tracing::warn!(name = %name.display(), %error, "what a running command made is not taken aside yet");
+            tracing::warn!(name = %name.display(), %error, "cannot quarantine a file of a running command yet");
             return None;
         }
         if swept.taken.insert(name.clone()) { None } else { Some(name) }

@@ -90,7 +90,8 @@ impl Tier {
         let Self::B { .. } = self else { return Vec::new() };
         let mut gaps = vec![
             "list other processes, and see that a hidden file exists, its size and its times",
-            "change protected files of the workspace (.git/config, hooks, AGENTS.md) for a moment, until they are put back",
+            "change protected files of the workspace (.git/config, hooks, AGENTS.md) temporarily, until they are \
+             restored",
         ];
         if !geteuid().is_root() {
             gaps.push("make your files outside the workspace private (mode 700)");
@@ -104,7 +105,7 @@ impl Tier {
     /// Returns the best tier without bubblewrap. `why` says why it is not used.
     pub fn without_namespaces(helper: Option<&Path>, why: String) -> Self {
         let Some(helper) = helper else {
-            return Self::C { why: format!("{why}, and there is no helper program for Landlock") };
+            return Self::C { why: format!("{why}, and the helper program for Landlock is missing") };
         };
         let trial = Confinement::trial().spelled().map_err(|error| error.to_string());
         let worked = trial
@@ -112,7 +113,7 @@ impl Tier {
         match worked {
             Ok(()) => Self::B { why },
             Err(_) if !has_landlock() => {
-                Self::C { why: format!("{why}, and Landlock is missing or of a kernel before Linux 6.2") }
+                Self::C { why: format!("{why}, and Landlock is disabled or the kernel is older than Linux 6.2") }
             }
             Err(landlock) => Self::C { why: format!("{why}, and Landlock does not work either ({landlock})") },
         }

@@ -17,7 +17,7 @@ use super::{
     aside::private,
     layers::Layers,
     originals::Originals,
-    policy::{Mode, SandboxPolicy, steers},
+    policy::{AccessMode, SandboxPolicy, steers},
     record::{Names, Own, Record},
     repository,
 };
@@ -67,7 +67,7 @@ impl Watches {
     ) -> io::Result<(Layers, Watch)> {
         let workspace = named.canonicalize()?;
         // Before the paths to hide are resolved, so that this directory exists.
-        let state_dir = policy.state_dir.clone().filter(|_| policy.mode != Mode::ReadOnly);
+        let state_dir = policy.state_dir.clone().filter(|_| policy.mode != AccessMode::ReadOnly);
         state_dir.iter().try_for_each(|state_dir| private(&state_dir.join(RECORDS)))?;
         let mut live = self.lock();
         let same = live.records.values().filter(|one| one.workspace == workspace);
@@ -75,12 +75,12 @@ impl Watches {
         let own: Own = same.clone().flat_map(|one| one.own.clone()).collect();
         let mut originals = Originals::default();
         same.for_each(|one| originals.extend(one.originals.clone()));
-        if policy.mode != Mode::ReadOnly {
+        if policy.mode != AccessMode::ReadOnly {
             repository::sweep(&workspace);
         }
         let layers = Layers::new(policy, named, &known)?;
         let mut record = Record::new(workspace, &layers, own);
-        if protection == Protection::Copies && policy.mode != Mode::ReadOnly {
+        if protection == Protection::Copies && policy.mode != AccessMode::ReadOnly {
             record.copy_originals(&originals);
         }
         if let Some(state_dir) = &state_dir {
@@ -267,7 +267,7 @@ pub fn tidy(state_dir: &Path) -> Vec<String> {
 
 fn forget(file: &Path) {
     if let Err(error) = fs::remove_file(file) {
-        tracing::warn!(file = %file.display(), %error, "the record of a command stays");
+        tracing::warn!(file = %file.display(), %error, "failed to remove a command record");
     }
 }
 
@@ -311,8 +311,8 @@ mod tests {
         fs::write(work.join("a.txt"), "").unwrap();
         let kept = state.join("quarantine/1");
         let said = format!(
-            "[The sandbox took aside what was made while a command ran: AGENTS.md. Files that steer agents and git are \
-             the user's to make (see docs/security.md). Kept in {}]",
+            "[The sandbox quarantined files that were created while a command ran: AGENTS.md. Only the user may \
+             create files that instruct agents or configure git (see: homard docs security). Kept in {}]",
             kept.display()
         );
         assert_eq!(tidy(&state), [said]);

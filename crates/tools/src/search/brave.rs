@@ -3,7 +3,7 @@
 use reqwest::{Url, header::HeaderValue};
 use serde_json::Value;
 
-use super::{Hit, Query, SearchProvider, asking, listed};
+use super::{SearchProvider, SearchQuery, SearchResult, build_request, parse_results};
 use crate::egress::Request;
 
 /// Default endpoint.
@@ -20,14 +20,13 @@ impl Brave {
     /// Creates a client with an API key and an optional compatible endpoint. The error says what is wrong.
     pub fn new(key: &str, endpoint: Option<&str>) -> Result<Self, String> {
         let key = key.trim();
-        let mut value =
-            HeaderValue::from_str(key).map_err(|_invalid| "the key has characters that HTTP cannot send".to_owned())?;
+        let mut value = HeaderValue::from_str(key)
+            .map_err(|_invalid| "the key has characters that are invalid in an HTTP header".to_owned())?;
         if key.is_empty() {
             return Err("the key is empty".to_owned());
         }
         value.set_sensitive(true);
-        let endpoint =
-            Url::parse(endpoint.unwrap_or(ENDPOINT)).map_err(|error| format!("the URL does not work: {error}"))?;
+        let endpoint = Url::parse(endpoint.unwrap_or(ENDPOINT)).map_err(|error| format!("invalid URL: {error}"))?;
         Ok(Self { endpoint, key: value })
     }
 }
@@ -41,10 +40,10 @@ impl SearchProvider for Brave {
         &self.endpoint
     }
 
-    fn request(&self, query: &Query) -> Result<Request, String> {
+    fn request(&self, query: &SearchQuery) -> Result<Request, String> {
         let count = query.count.to_string();
         let freshness = query.freshness.as_ref().map(ToString::to_string);
-        let asked = asking(
+        let asked = build_request(
             &self.endpoint,
             &[
                 ("q", Some(&query.text)),
@@ -59,14 +58,14 @@ impl SearchProvider for Brave {
         Ok(asked.with_key("x-subscription-token", self.key.clone()))
     }
 
-    fn hits(&self, answer: &Value) -> Vec<Hit> {
-        listed(answer.pointer("/web/results"), "description", "age")
+    fn parse_response(&self, answer: &Value) -> Vec<SearchResult> {
+        parse_results(answer.pointer("/web/results"), "description", "age")
     }
 
-    fn advice(&self, status: u16) -> &'static str {
+    fn status_hint(&self, status: u16) -> &'static str {
         match status {
             401 | 403 => "check the key in tools.web.search.apiKey or BRAVE_API_KEY",
-            422 => "it did not understand a parameter: leave out country, search_lang, ui_lang or freshness",
+            422 => "a parameter was rejected: leave out country, search_lang, ui_lang or freshness",
             429 => "too many requests for this key: wait a minute",
             _ => "try again later",
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Maximum age of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Freshness {
+pub enum PageAge {
     /// One day.
     Day,
     /// Seven days.
@@ -17,7 +17,7 @@ pub enum Freshness {
     Between(String, String),
 }
 
-impl Freshness {
+impl PageAge {
     /// Parses `pd`, `pw`, `pm`, `py`, their full names, or `2026-01-01to2026-01-31`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.trim().to_ascii_lowercase().as_str() {
@@ -36,7 +36,7 @@ impl Freshness {
 }
 
 /// Formats it as Brave expects.
-impl fmt::Display for Freshness {
+impl fmt::Display for PageAge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Day => f.write_str("pd"),
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn it_is_read_in_every_form_and_written_in_one() {
-        let read = ["pd", "Week", "pm", " year ", "2026-01-01to2026-01-31"].map(Freshness::parse);
+        let read = ["pd", "Week", "pm", " year ", "2026-01-01to2026-01-31"].map(PageAge::parse);
         let written = read.map(|freshness| freshness.map(|freshness| freshness.to_string()));
         assert_eq!(written, ["pd", "pw", "pm", "py", "2026-01-01to2026-01-31"].map(|text| Some(text.to_owned())));
     }
@@ -80,7 +80,7 @@ mod tests {
         for text in
             ["", "hour", "2026-01-31to2026-01-01", "2026-1-1to2026-01-02", "2026-13-01to2026-13-02", "to", "x&y=1"]
         {
-            assert_eq!(Freshness::parse(text), None, "{text}");
+            assert_eq!(PageAge::parse(text), None, "{text}");
         }
     }
 }

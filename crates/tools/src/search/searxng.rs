@@ -3,7 +3,7 @@
 use reqwest::Url;
 use serde_json::Value;
 
-use super::{Freshness, Hit, Query, SearchProvider, asking, listed};
+use super::{PageAge, SearchProvider, SearchQuery, SearchResult, build_request, parse_results};
 use crate::egress::Request;
 
 /// A SearXNG instance.
@@ -15,7 +15,7 @@ pub struct Searxng {
 impl Searxng {
     /// Creates a client for a base URL such as `http://localhost:8888`. The error says what is wrong.
     pub fn new(base_url: &str) -> Result<Self, String> {
-        let bad = |why: &str| format!("{base_url} {why}; it looks like http://localhost:8888");
+        let bad = |why: &str| format!("{base_url} {why}; use a URL such as http://localhost:8888");
         let mut endpoint = Url::parse(base_url.trim()).map_err(|error| bad(&format!("is not a URL ({error})")))?;
         if !matches!(endpoint.scheme(), "http" | "https") {
             return Err(bad("is neither http nor https"));
@@ -37,15 +37,15 @@ impl SearchProvider for Searxng {
         &self.endpoint
     }
 
-    fn request(&self, query: &Query) -> Result<Request, String> {
+    fn request(&self, query: &SearchQuery) -> Result<Request, String> {
         let range = match &query.freshness {
             None => None,
-            Some(Freshness::Day) => Some("day"),
-            Some(Freshness::Week) => Some("week"),
-            Some(Freshness::Month) => Some("month"),
-            Some(Freshness::Year) => Some("year"),
-            Some(Freshness::Between(..)) => {
-                return Err("searxng knows no dates: use freshness day, week, month or year".to_owned());
+            Some(PageAge::Day) => Some("day"),
+            Some(PageAge::Week) => Some("week"),
+            Some(PageAge::Month) => Some("month"),
+            Some(PageAge::Year) => Some("year"),
+            Some(PageAge::Between(..)) => {
+                return Err("searxng does not support dates: use freshness day, week, month or year".to_owned());
             }
         };
         // SearXNG has no country parameter; a language may include one.
@@ -60,18 +60,18 @@ impl SearchProvider for Searxng {
             ("language", language.as_deref()),
             ("time_range", range),
         ];
-        Ok(asking(&self.endpoint, &pairs))
+        Ok(build_request(&self.endpoint, &pairs))
     }
 
-    fn hits(&self, answer: &Value) -> Vec<Hit> {
-        listed(answer.get("results"), "content", "publishedDate")
+    fn parse_response(&self, answer: &Value) -> Vec<SearchResult> {
+        parse_results(answer.get("results"), "content", "publishedDate")
     }
 
-    fn advice(&self, status: u16) -> &'static str {
+    fn status_hint(&self, status: u16) -> &'static str {
         match status {
             403 => "allow json under search.formats in its settings.yml",
             404 => "check its base URL",
-            429 => "its limiter refuses us: allow this machine in its limiter.toml",
+            429 => "its rate limiter rejected the request: allow this machine in its limiter.toml",
             _ => "try again later",
         }
     }

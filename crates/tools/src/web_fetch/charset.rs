@@ -5,12 +5,12 @@ use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use crate::egress::Body;
 
 /// Number of bytes searched for a `charset` in the page itself.
-const SNIFFED: usize = 1024;
+const SNIFF_BYTES: usize = 1024;
 
 /// Decodes a body by its byte order mark, the `Content-Type` header, the page's own declaration, or a guess.
 pub(super) fn decode(body: &Body, content_type: &str) -> String {
     let bytes = body.bytes.as_slice();
-    let told = label(content_type.as_bytes()).or_else(|| label(&bytes[..bytes.len().min(SNIFFED)]));
+    let told = label(content_type.as_bytes()).or_else(|| label(&bytes[..bytes.len().min(SNIFF_BYTES)]));
     let encoding = told.unwrap_or(if is_utf8(body) { UTF_8 } else { WINDOWS_1252 });
     encoding.decode(bytes).0.into_owned()
 }
@@ -27,7 +27,7 @@ fn label(text: &[u8]) -> Option<&'static Encoding> {
 
 /// True if the body is valid UTF-8, except for a truncated last character.
 fn is_utf8(body: &Body) -> bool {
-    str::from_utf8(&body.bytes).err().is_none_or(|error| !body.is_whole && error.error_len().is_none())
+    str::from_utf8(&body.bytes).err().is_none_or(|error| !body.is_complete && error.error_len().is_none())
 }
 
 #[cfg(test)]
@@ -47,13 +47,13 @@ mod tests {
             (b"hi", "text/plain; charset=nonsense", "hi"),
             (b"", "", ""),
         ] {
-            assert_eq!(decode(&Body { bytes: bytes.to_vec(), is_whole: true }, content_type), text);
+            assert_eq!(decode(&Body { bytes: bytes.to_vec(), is_complete: true }, content_type), text);
         }
     }
 
     #[test]
     fn a_character_that_was_cut_off_does_not_change_the_others() {
-        let cut = |is_whole| decode(&Body { bytes: b"caf\xc3\xa9 \xc3".to_vec(), is_whole }, "");
+        let cut = |is_whole| decode(&Body { bytes: b"caf\xc3\xa9 \xc3".to_vec(), is_complete: is_whole }, "");
         assert_eq!([cut(false), cut(true)], ["café \u{fffd}", "cafÃ© Ã"]);
     }
 }

@@ -2,14 +2,14 @@
 
 use reqwest::Url;
 
-use super::{Error, Extract, charset, html, html::Found, json};
+use super::{Error, ExtractMode, charset, html, html::ExtractedText, json};
 use crate::{egress::Body, external};
 
 /// Maximum length of parsed HTML: extracting the article takes a multiple of its size.
-const MOST_HTML: usize = 1_000_000;
+const MAX_HTML: usize = 1_000_000;
 
 /// Text types whose names do not say so.
-const TEXTS: &[&str] = &[
+const TEXT_TYPES: &[&str] = &[
     "application/xml",
     "application/javascript",
     "application/x-javascript",
@@ -26,12 +26,12 @@ const TEXTS: &[&str] = &[
 
 /// Kind of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ContentKind {
     Html,
     Json,
     Text,
     /// No `Content-Type` header.
-    Untold,
+    Unknown,
 }
 
 /// Returns the media type without parameters, such as `text/html`; `unknown` if it is malformed.
@@ -41,15 +41,17 @@ pub(super) fn essence(content_type: &str) -> String {
     if essence.len() <= 100 && essence.bytes().all(is_plain) { essence } else { "unknown".to_owned() }
 }
 
-impl Kind {
+impl ContentKind {
     /// Returns the kind of a media type; an error if it is not readable text.
     pub(super) fn of(essence: &str) -> Result<Self, Error> {
         match essence {
-            "" => Ok(Self::Untold),
+            "" => Ok(Self::Unknown),
             "text/html" | "application/xhtml+xml" => Ok(Self::Html),
             "application/json" | "text/json" => Ok(Self::Json),
             other if other.ends_with("+json") => Ok(Self::Json),
-            other if other.starts_with("text/") || other.ends_with("+xml") || TEXTS.contains(&other) => Ok(Self::Text),
+            other if other.starts_with("text/") || other.ends_with("+xml") || TEXT_TYPES.contains(&other) => {
+                Ok(Self::Text)
+            }
             other => Err(Error::Kind { kind: other.to_owned() }),
         }
     }
@@ -57,23 +59,23 @@ impl Kind {
 
 /// Converts a body to text. CPU-bound: call it on a blocking thread.
 pub(super) fn read(
-    kind: Kind,
+    kind: ContentKind,
     body: &Body,
     content_type: &str,
-    (url, extract): (&Url, Extract),
-) -> Result<Found, Error> {
+    (url, extract): (&Url, ExtractMode),
+) -> Result<ExtractedText, Error> {
     let text = charset::decode(body, content_type);
     if text.contains('\0') {
         return Err(Error::Binary);
     }
-    let plain = |text, extractor| Found { title: None, text, extractor };
+    let plain = |text, extractor| ExtractedText { title: None, text, extractor };
     let found = match kind {
-        Kind::Html => html::read(head(&text), url, extract),
-        Kind::Untold if looks_like_html(&text) => html::read(head(&text), url, extract),
-        Kind::Json => json::pretty(&text).map_or_else(|| plain(text, "raw"), |pretty| plain(pretty, "json")),
-        Kind::Text | Kind::Untold => plain(text, "raw"),
+        ContentKind::Html => html::read(head(&text), url, extract),
+        ContentKind::Unknown if looks_like_html(&text) => html::read(head(&text), url, extract),
+        ContentKind::Json => json::pretty(&text).map_or_else(|| plain(text, "raw"), |pretty| plain(pretty, "json")),
+        ContentKind::Text | ContentKind::Unknown => plain(text, "raw"),
     };
-    Ok(Found {
+    Ok(ExtractedText {
         title: found.title.map(|title| external::line(&title, 300)),
         text: external::clean(&found.text),
         ..found
@@ -81,7 +83,7 @@ pub(super) fn read(
 }
 
 fn head(html: &str) -> &str {
-    &html[..html.floor_char_boundary(MOST_HTML)]
+    &html[..html.floor_char_boundary(MAX_HTML)]
 }
 
 fn looks_like_html(text: &str) -> bool {
@@ -102,10 +104,19 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_refused_by_its_type() {
-        let kinds = ["text/html", "application/ld+json", "image/svg+xml", "text/csv", ""].map(Kind::of);
-        assert_eq!(kinds, [Ok(Kind::Html), Ok(Kind::Json), Ok(Kind::Text), Ok(Kind::Text), Ok(Kind::Untold)]);
+        let kinds = ["text/html", "application/ld+json", "image/svg+xml", "text/csv", ""].map(ContentKind::of);
+        assert_eq!(
+            kinds,
+            [
+                Ok(ContentKind::Html),
+                Ok(ContentKind::Json),
+                Ok(ContentKind::Text),
+                Ok(ContentKind::Text),
+                Ok(ContentKind::Unknown)
+            ]
+        );
         for kind in ["application/pdf", "image/png", "application/octet-stream", "unknown"] {
-            assert_eq!(Kind::of(kind), Err(Error::Kind { kind: kind.to_owned() }));
+            assert_eq!(ContentKind::of(kind), Err(Error::Kind { kind: kind.to_owned() }));
         }
     }
 }

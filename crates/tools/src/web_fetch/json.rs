@@ -3,12 +3,12 @@
 use serde::de::IgnoredAny;
 
 /// Maximum growth factor: deep nesting would produce mostly white space.
-const MOST_GROWTH: usize = 4;
+const MAX_GROWTH: usize = 4;
 
 /// Pretty-prints JSON. `None` if it is not JSON or would grow too much.
 pub(super) fn pretty(json: &str) -> Option<String> {
     serde_json::from_str::<IgnoredAny>(json).ok()?;
-    let most = 1024 + json.len() * MOST_GROWTH;
+    let most = 1024 + json.len() * MAX_GROWTH;
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut is_string, mut is_escaped) = (0_usize, false, false);
     let mut chars = json.chars().peekable();

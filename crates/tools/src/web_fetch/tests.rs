@@ -5,23 +5,23 @@ use tokio::time::advance;
 
 use super::*;
 use crate::egress::{
-    SystemNames,
+    SystemResolver,
     tests::{Server, answer},
 };
 
 fn tool() -> WebFetch {
-    let bounds = Bounds { allow: vec!["127.0.0.1".parse().unwrap()], ..Bounds::default() };
+    let bounds = EgressLimits { allow: vec!["127.0.0.1".parse().unwrap()], ..EgressLimits::default() };
     let settings = WebFetchSettings { bounds, ..WebFetchSettings::default() };
-    WebFetch::new(settings, Arc::new(SystemNames), Ambient::fixed(0))
+    WebFetch::new(settings, Arc::new(SystemResolver), Ambient::fixed(0))
 }
 
 async fn details(tool: &WebFetch, arguments: Value) -> Value {
-    tool.answer((&CancellationToken::new(), Asker::default()), arguments).await.unwrap().details.unwrap()
+    tool.answer((&CancellationToken::new(), EgressCaller::default()), arguments).await.unwrap().details.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_page_is_fetched_once_in_a_quarter_of_an_hour() {
-    let server = Server::saying(answer("Content-Type: text/plain\r\n", "é".repeat(150).as_bytes())).await;
+    let server = Server::replying(answer("Content-Type: text/plain\r\n", "é".repeat(150).as_bytes())).await;
     let tool = tool();
     let first = details(&tool, json!({"url": server.url("/")})).await;
     advance(Duration::from_secs(15 * 60 - 1)).await;
@@ -39,7 +39,7 @@ async fn a_page_is_fetched_once_in_a_quarter_of_an_hour() {
 
 #[tokio::test]
 async fn another_page_or_another_mode_is_another_fetch() {
-    let server = Server::saying(answer("Content-Type: text/html\r\n", b"<p>a <b>b</b></p>")).await;
+    let server = Server::replying(answer("Content-Type: text/html\r\n", b"<p>a <b>b</b></p>")).await;
     let tool = tool();
     let texts = [
         details(&tool, json!({"url": server.url("/")})).await,
@@ -54,7 +54,7 @@ async fn another_page_or_another_mode_is_another_fetch() {
 
 #[tokio::test]
 async fn a_failure_is_not_kept() {
-    let server = Server::saying("HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\nno").await;
+    let server = Server::replying("HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\nno").await;
     let tool = tool();
     for _ in 0..2 {
         assert_eq!(details(&tool, json!({"url": server.url("/")})).await["status"], 500);
@@ -75,7 +75,7 @@ async fn a_stopped_run_does_not_wait() {
         }
     });
     let server = server.await;
-    let result = tool().answer((&cancel, Asker::default()), json!({"url": server.url("/")})).await;
+    let result = tool().answer((&cancel, EgressCaller::default()), json!({"url": server.url("/")})).await;
     assert_eq!((result, server.asked()), (Err(Error::Stopped), 1));
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     egress::{
-        SystemNames,
+        SystemResolver,
         tests::{Server, answer},
     },
     search::{Brave, Searxng},
@@ -12,16 +12,18 @@ use crate::{
 fn tool(provider: impl SearchProvider + 'static) -> WebSearch {
     // 2027-01-15
     let ambient = Ambient::fixed(1_800_000_000_000);
-    WebSearch::new(WebSearchSettings::default(), Some(Arc::new(provider)), Arc::new(SystemNames), ambient)
+    WebSearch::new(WebSearchSettings::default(), Some(Arc::new(provider)), Arc::new(SystemResolver), ambient)
 }
 
 async fn ask(tool: &WebSearch, arguments: Value) -> Result<ToolResult, String> {
-    tool.answer((&CancellationToken::new(), Asker::default()), arguments).await.map_err(|error| error.to_string())
+    tool.answer((&CancellationToken::new(), EgressCaller::default()), arguments)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 #[tokio::test]
 async fn the_same_is_asked_once() {
-    let server = Server::saying(answer("", br#"{"results": []}"#)).await;
+    let server = Server::replying(answer("", br#"{"results": []}"#)).await;
     let tool = tool(Searxng::new(&server.url("")).unwrap());
     for (arguments, asked) in [
         (json!({"query": "a"}), 1),
@@ -36,7 +38,7 @@ async fn the_same_is_asked_once() {
 
 #[tokio::test]
 async fn arguments_that_make_no_sense_are_not_asked() {
-    let server = Server::saying(answer("", b"{}")).await;
+    let server = Server::replying(answer("", b"{}")).await;
     let tool = tool(Brave::new("key", Some(&server.url("/"))).unwrap());
     for arguments in [
         json!({"query": "  "}),
@@ -49,27 +51,27 @@ async fn arguments_that_make_no_sense_are_not_asked() {
         json!({"query": "a", "domain_filter": ["a b"]}),
     ] {
         let told = ask(&tool, arguments.clone()).await.unwrap_err();
-        assert!(told.starts_with("the arguments do not fit: "), "{arguments}: {told}");
+        assert!(told.starts_with("invalid arguments: "), "{arguments}: {told}");
     }
     assert_eq!(server.asked(), 0);
 }
 
 #[tokio::test]
 async fn a_provider_cannot_send_us_on() {
-    let other = Server::saying(answer("", b"{}")).await;
+    let other = Server::replying(answer("", b"{}")).await;
     let said = format!("HTTP/1.1 302 Found\r\nLocation: {}\r\nConnection: close\r\n\r\n", other.url("/"));
-    let server = Server::saying(said).await;
+    let server = Server::replying(said).await;
     let told = ask(&tool(Brave::new("key", Some(&server.url("/"))).unwrap()), json!({"query": "a"})).await;
-    assert_eq!((told, other.asked()), (Err("the server sent us on more than 0 times".to_owned()), 0));
+    assert_eq!((told, other.asked()), (Err("the server redirected more than 0 times".to_owned()), 0));
 }
 
 #[test]
 fn domains_are_names_with_all_below_them() {
-    let domains = Domains::parse(&["A.example", "b.example", "-c.a.example"].map(str::to_owned)).unwrap();
-    assert_eq!(domains.words(), " (site:a.example OR site:b.example) -site:c.a.example");
+    let domains = DomainFilter::parse(&["A.example", "b.example", "-c.a.example"].map(str::to_owned)).unwrap();
+    assert_eq!(domains.operators(), " (site:a.example OR site:b.example) -site:c.a.example");
     let hosts = ["a.example", "x.a.example", "b.example", "c.a.example", "y.c.a.example", "xa.example", "example"];
     assert_eq!(hosts.map(|host| domains.allow(host)), [true, true, true, false, false, false, false]);
-    assert!(Domains::default().allow("anything.example"));
+    assert!(DomainFilter::default().allow("anything.example"));
 }
 
 #[test]

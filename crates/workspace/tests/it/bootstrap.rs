@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use homard_workspace::{Audience, Body, Identity, Limits, Page, Reader};
+use homard_workspace::{AgentPersona, Audience, BootstrapLimits, BootstrapReader, PageBody, PromptPage};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -26,13 +26,13 @@ const ALL: [(&str, &str); 6] = [
     ("HEARTBEAT.md", "heartbeat"),
 ];
 
-fn read(dir: &Path, audience: Audience, limits: Limits) -> Vec<Page> {
-    Reader::default().pages(dir, audience, &limits)
+fn read(dir: &Path, audience: Audience, limits: BootstrapLimits) -> Vec<PromptPage> {
+    BootstrapReader::default().pages(dir, audience, &limits)
 }
 
 /// Returns the pages of a workspace, by name.
-fn bodies(dir: &Path, limits: Limits) -> Vec<(&'static str, Body)> {
-    let named = |page: Page| match page.name {
+fn bodies(dir: &Path, limits: BootstrapLimits) -> Vec<(&'static str, PageBody)> {
+    let named = |page: PromptPage| match page.name {
         Cow::Borrowed(name) => (name, page.body),
         Cow::Owned(name) => panic!("{name} is not one of the files that a prompt has"),
     };
@@ -40,21 +40,21 @@ fn bodies(dir: &Path, limits: Limits) -> Vec<(&'static str, Body)> {
 }
 
 /// Returns the page of a file, without limits.
-fn page_of(dir: &Path, name: &str) -> Option<(Body, usize)> {
-    let pages = read(dir, Audience::Main, Limits::default());
+fn page_of(dir: &Path, name: &str) -> Option<(PageBody, usize)> {
+    let pages = read(dir, Audience::Main, BootstrapLimits::default());
     pages.into_iter().find(|page| page.name == name).map(|page| (page.body, page.chars))
 }
 
-fn whole(text: &str) -> Body {
-    Body::Whole(text.to_owned())
+fn whole(text: &str) -> PageBody {
+    PageBody::Whole(text.to_owned())
 }
 
 fn cannot(reason: Errno) -> String {
-    format!("it cannot be read: {}", io::Error::from(reason))
+    format!("cannot be read: {}", io::Error::from(reason))
 }
 
-fn unusable(why: &str) -> Option<(Body, usize)> {
-    Some((Body::Unusable(why.to_owned()), 0))
+fn unusable(why: &str) -> Option<(PageBody, usize)> {
+    Some((PageBody::Unusable(why.to_owned()), 0))
 }
 
 #[test]
@@ -64,34 +64,36 @@ fn files_come_in_their_order_with_memory_last() {
     let expected: Vec<_> = [&ALL[..], &[("BOOTSTRAP.md", "begin"), ("MEMORY.md", "large"), ("memory.md", "small")]]
         .concat()
         .into_iter()
-        .map(|(name, text)| Page {
+        .map(|(name, text)| PromptPage {
             name: name.into(),
             path: dir.path().join(name),
             body: whole(text),
             chars: text.len(),
         })
         .collect();
-    assert_eq!(read(dir.path(), Audience::Main, Limits::default()), expected);
+    assert_eq!(read(dir.path(), Audience::Main, BootstrapLimits::default()), expected);
 }
 
 #[test]
 fn a_sub_agent_reads_only_how_to_work() {
     let dir = workspace(&[("AGENTS.md", "agents"), ("SOUL.md", "soul"), ("MEMORY.md", "memory")]);
-    let page = |name: &'static str, body, chars| Page { name: name.into(), path: dir.path().join(name), body, chars };
-    let expected = [page("AGENTS.md", whole("agents"), 6), page("TOOLS.md", Body::Missing, 0)];
-    assert_eq!(read(dir.path(), Audience::Subagent, Limits::default()), expected);
+    let page =
+        |name: &'static str, body, chars| PromptPage { name: name.into(), path: dir.path().join(name), body, chars };
+    let expected = [page("AGENTS.md", whole("agents"), 6), page("TOOLS.md", PageBody::Missing, 0)];
+    assert_eq!(read(dir.path(), Audience::Subagent, BootstrapLimits::default()), expected);
 }
 
 // Case 99.
 #[test]
 fn standard_files_are_missed_and_others_are_not() {
     let dir = workspace(&[("AGENTS.md", "agents")]);
-    let missing = ["SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"].map(|name| (name, Body::Missing));
+    let missing =
+        ["SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"].map(|name| (name, PageBody::Missing));
     let expected = [vec![("AGENTS.md", whole("agents"))], missing.to_vec()].concat();
-    assert_eq!(bodies(dir.path(), Limits::default()), expected);
+    assert_eq!(bodies(dir.path(), BootstrapLimits::default()), expected);
     // A workspace that does not exist is like one without files.
-    let nowhere = bodies(&dir.path().join("nowhere"), Limits::default());
-    assert_eq!(nowhere, ALL.map(|(name, _)| (name, Body::Missing)));
+    let nowhere = bodies(&dir.path().join("nowhere"), BootstrapLimits::default());
+    assert_eq!(nowhere, ALL.map(|(name, _)| (name, PageBody::Missing)));
 }
 
 #[test]
@@ -104,11 +106,11 @@ fn blanks_at_the_end_go_and_a_file_of_blanks_is_left_out() {
     ]);
     let expected = [
         ("AGENTS.md", whole("  agents")),
-        ("IDENTITY.md", Body::Missing),
+        ("IDENTITY.md", PageBody::Missing),
         ("USER.md", whole("u")),
-        ("HEARTBEAT.md", Body::Missing),
+        ("HEARTBEAT.md", PageBody::Missing),
     ];
-    assert_eq!(bodies(dir.path(), Limits::default()), expected);
+    assert_eq!(bodies(dir.path(), BootstrapLimits::default()), expected);
 }
 
 // Case 98.
@@ -123,7 +125,7 @@ fn a_long_file_is_cut_in_the_middle() {
             "a".repeat(14_000),
             "z".repeat(4_000)
         );
-        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((Body::Cut(shown), 25_000)));
+        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((PageBody::Cut(shown), 25_000)));
     }
 }
 
@@ -139,17 +141,17 @@ fn later_files_get_what_is_left() {
     let text = "x".repeat(1_000);
     let dir = workspace(&ALL.map(|(name, _)| (name, text.as_str())));
     fs::write(dir.path().join("HEARTBEAT.md"), "# short").unwrap();
-    let limits = Limits { per_file: 800, total: 1_000 };
+    let limits = BootstrapLimits { per_file: 800, total: 1_000 };
     let cut = |name: &str, head: usize, tail: usize| {
         let mark = format!(
             "[… the middle of {name} is left out: here are {head} + {tail} of 1000 characters; read the file for the \
              rest …]"
         );
-        Body::Cut(format!("{}\n\n{mark}\n\n{}", "x".repeat(head), "x".repeat(tail)))
+        PageBody::Cut(format!("{}\n\n{mark}\n\n{}", "x".repeat(head), "x".repeat(tail)))
     };
     let note = |name: &str| {
-        let words = "is left out, the files before it took the room: 1000 characters; read the file …]";
-        Body::Cut(format!("[… {name} {words}"))
+        let words = "is left out, earlier files used up the space: 1000 characters; read the file …]";
+        PageBody::Cut(format!("[… {name} {words}"))
     };
     let expected = [
         // 720 of the 1000, then 252 of the remaining 280, then 28 are left.
@@ -192,7 +194,7 @@ fn of_a_huge_file_only_the_ends_are_read() {
             "ä".repeat(14_000),
             "漢".repeat(kept)
         );
-        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((Body::Cut(shown), 52_428_800)));
+        assert_eq!(page_of(dir.path(), "AGENTS.md"), Some((PageBody::Cut(shown), 52_428_800)));
     }
 }
 
@@ -203,10 +205,10 @@ fn what_is_no_text_file_is_said_to_be_none() {
     mkfifo(&dir.path().join("TOOLS.md"));
     let _socket = UnixListener::bind(dir.path().join("USER.md")).unwrap();
     let why = |name: &str| page_of(dir.path(), name);
-    assert_eq!(why("AGENTS.md"), unusable("it is not text; save it as UTF-8 text"));
-    assert_eq!(why("SOUL.md"), unusable("it is a folder, not a file; put a text file in its place"));
-    assert_eq!(why("TOOLS.md"), unusable("it is a pipe, not a file; put a text file in its place"));
-    assert_eq!(why("USER.md"), unusable("it is a socket, not a file; put a text file in its place"));
+    assert_eq!(why("AGENTS.md"), unusable("not text; save it as UTF-8 text"));
+    assert_eq!(why("SOUL.md"), unusable("a folder, not a file; replace it with a text file"));
+    assert_eq!(why("TOOLS.md"), unusable("a pipe, not a file; replace it with a text file"));
+    assert_eq!(why("USER.md"), unusable("a socket, not a file; replace it with a text file"));
 }
 
 #[test]
@@ -224,14 +226,14 @@ fn a_link_may_stay_inside_and_not_leave() {
     symlink("docs", dir.path().join("BOOTSTRAP.md")).unwrap();
     symlink(".", dir.path().join("MEMORY.md")).unwrap();
     let outside =
-        |path: &str| unusable(&format!("it is a link to {path}, outside the workspace; put a copy in its place"));
-    let folder = "it is a folder, not a file; put a text file in its place";
+        |path: &str| unusable(&format!("symbolic link to {path}, outside the workspace; replace it with a copy"));
+    let folder = "a folder, not a file; replace it with a text file";
     let why = |name: &str| page_of(dir.path(), name);
     assert_eq!(why("AGENTS.md"), Some((whole("inside"), 6)));
     assert_eq!(why("SOUL.md"), Some((whole("inside"), 6)));
     assert_eq!(why("TOOLS.md"), outside(secret.to_str().unwrap()));
     assert_eq!(why("IDENTITY.md"), outside("/dev/zero"));
-    assert_eq!(why("USER.md"), unusable("it is a link to nothing; remove it or put a file in its place"));
+    assert_eq!(why("USER.md"), unusable("broken symbolic link; remove it or replace it with a file"));
     assert_eq!(why("HEARTBEAT.md"), unusable(&cannot(Errno::LOOP)));
     assert_eq!(why("BOOTSTRAP.md"), unusable(folder));
     assert_eq!(why("MEMORY.md"), unusable(folder));
@@ -242,14 +244,14 @@ fn a_workspace_may_be_a_link() {
     let (dir, other) = (workspace(&ALL), workspace(&[]));
     let link = other.path().join("workspace");
     symlink(dir.path(), &link).unwrap();
-    assert_eq!(bodies(&link, Limits::default()), ALL.map(|(name, text)| (name, whole(text))));
+    assert_eq!(bodies(&link, BootstrapLimits::default()), ALL.map(|(name, text)| (name, whole(text))));
 }
 
 #[test]
 fn a_workspace_that_is_a_file_is_said_of_each_page() {
     let dir = workspace(&[("file", "text")]);
-    let why = Body::Unusable(cannot(Errno::NOTDIR));
-    let pages = bodies(&dir.path().join("file"), Limits::default());
+    let why = PageBody::Unusable(cannot(Errno::NOTDIR));
+    let pages = bodies(&dir.path().join("file"), BootstrapLimits::default());
     assert!(pages.len() >= 6 && pages.iter().all(|(_, body)| *body == why), "{pages:?}");
 }
 
@@ -266,33 +268,33 @@ fn a_file_that_may_not_be_read_is_said_to_be_so_even_if_it_was_read_before() {
         return;
     }
     let dir = workspace(&ALL);
-    let reader = Reader::default();
-    let agents = || reader.pages(dir.path(), Audience::Subagent, &Limits::default()).remove(0).body;
+    let reader = BootstrapReader::default();
+    let agents = || reader.pages(dir.path(), Audience::Subagent, &BootstrapLimits::default()).remove(0).body;
     assert_eq!(agents(), whole("agents"));
     fs::set_permissions(dir.path().join("AGENTS.md"), fs::Permissions::from_mode(0o000)).unwrap();
-    let why = "it may not be read; give the user that Homard runs as the right to read it";
-    assert_eq!(agents(), Body::Unusable(why.to_owned()));
+    let why = "permission denied; give the user that Homard runs as read permission";
+    assert_eq!(agents(), PageBody::Unusable(why.to_owned()));
 }
 
 #[test]
 fn a_change_is_seen_by_the_same_reader() {
     let dir = workspace(&[("AGENTS.md", "one")]);
-    let reader = Reader::default();
-    let agents = |limits: &Limits| reader.pages(dir.path(), Audience::Subagent, limits).remove(0).body;
-    assert_eq!(agents(&Limits::default()), whole("one"));
+    let reader = BootstrapReader::default();
+    let agents = |limits: &BootstrapLimits| reader.pages(dir.path(), Audience::Subagent, limits).remove(0).body;
+    assert_eq!(agents(&BootstrapLimits::default()), whole("one"));
     fs::write(dir.path().join("AGENTS.md"), "another").unwrap();
-    assert_eq!(agents(&Limits::default()), whole("another"));
+    assert_eq!(agents(&BootstrapLimits::default()), whole("another"));
     // Replaced as editors do it, with the same length and time.
     let time = fs::metadata(dir.path().join("AGENTS.md")).unwrap().modified().unwrap();
     fs::write(dir.path().join("new"), "changed").unwrap();
     File::options().write(true).open(dir.path().join("new")).unwrap().set_modified(time).unwrap();
     fs::rename(dir.path().join("new"), dir.path().join("AGENTS.md")).unwrap();
-    assert_eq!(agents(&Limits::default()), whole("changed"));
+    assert_eq!(agents(&BootstrapLimits::default()), whole("changed"));
     // Other limits bypass the cache.
-    assert!(matches!(agents(&Limits { per_file: 5, total: 60_000 }), Body::Cut(_)));
-    assert_eq!(agents(&Limits::default()), whole("changed"));
+    assert!(matches!(agents(&BootstrapLimits { per_file: 5, total: 60_000 }), PageBody::Cut(_)));
+    assert_eq!(agents(&BootstrapLimits::default()), whole("changed"));
     fs::remove_file(dir.path().join("AGENTS.md")).unwrap();
-    assert_eq!(agents(&Limits::default()), Body::Missing);
+    assert_eq!(agents(&BootstrapLimits::default()), PageBody::Missing);
 }
 
 #[test]
@@ -301,25 +303,27 @@ fn an_unchanged_file_is_not_read_again() {
         return;
     }
     let dir = workspace(&[("AGENTS.md", "one")]);
-    let reader = Reader::default();
-    let agents = |reader: &Reader| reader.pages(dir.path(), Audience::Subagent, &Limits::default()).remove(0).body;
+    let reader = BootstrapReader::default();
+    let agents = |reader: &BootstrapReader| {
+        reader.pages(dir.path(), Audience::Subagent, &BootstrapLimits::default()).remove(0).body
+    };
     assert_eq!(agents(&reader), whole("one"));
     // Files of such a folder can be examined, but not opened through it.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o300)).unwrap();
-    let (again, anew) = (agents(&reader), agents(&Reader::default()));
+    let (again, anew) = (agents(&reader), agents(&BootstrapReader::default()));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    assert_eq!((again, matches!(anew, Body::Unusable(_))), (whole("one"), true));
+    assert_eq!((again, matches!(anew, PageBody::Unusable(_))), (whole("one"), true));
 }
 
 #[test]
 fn more_workspaces_than_are_kept_in_mind_are_read_all_the_same() {
     let dir = workspace(&[]);
-    let reader = Reader::default();
+    let reader = BootstrapReader::default();
     for number in 0..300 {
         let one = dir.path().join(number.to_string());
         fs::create_dir(&one).unwrap();
         fs::write(one.join("AGENTS.md"), format!("agent {number}")).unwrap();
-        let page = reader.pages(&one, Audience::Subagent, &Limits::default()).remove(0);
+        let page = reader.pages(&one, Audience::Subagent, &BootstrapLimits::default()).remove(0);
         assert_eq!(page.body, whole(&format!("agent {number}")));
     }
 }
@@ -327,22 +331,26 @@ fn more_workspaces_than_are_kept_in_mind_are_read_all_the_same() {
 #[test]
 fn an_identity_is_found_in_the_pages() {
     let dir = workspace(&[("IDENTITY.md", "- **Name:** Ada\n- **Emoji:** 🦞\n")]);
-    let identity = Identity::of(&read(dir.path(), Audience::Main, Limits::default()));
-    let expected = Identity { name: Some("Ada".to_owned()), emoji: Some("🦞".to_owned()), ..Identity::default() };
+    let identity = AgentPersona::of(&read(dir.path(), Audience::Main, BootstrapLimits::default()));
+    let expected =
+        AgentPersona { name: Some("Ada".to_owned()), emoji: Some("🦞".to_owned()), ..AgentPersona::default() };
     assert_eq!(identity, expected);
-    assert_eq!(Identity::of(&read(dir.path(), Audience::Subagent, Limits::default())), Identity::default());
+    assert_eq!(
+        AgentPersona::of(&read(dir.path(), Audience::Subagent, BootstrapLimits::default())),
+        AgentPersona::default()
+    );
 }
 
 /// Returns how many characters of a file a body shows, without truncation notes.
-fn shown(body: &Body) -> usize {
+fn shown(body: &PageBody) -> usize {
     let without_mark = |text: &str| match (text.find("\n\n[… "), text.find(" …]\n\n")) {
         (Some(start), Some(end)) => text[..start].chars().count() + text[end + " …]\n\n".len()..].chars().count(),
         _ => 0,
     };
     match body {
-        Body::Whole(text) => text.chars().count(),
-        Body::Cut(text) => without_mark(text),
-        Body::Missing | Body::Unusable(_) => 0,
+        PageBody::Whole(text) => text.chars().count(),
+        PageBody::Cut(text) => without_mark(text),
+        PageBody::Missing | PageBody::Unusable(_) => 0,
     }
 }
 
@@ -358,7 +366,7 @@ proptest! {
         for ((name, _), bytes) in ALL.iter().zip(&files) {
             fs::write(dir.path().join(name), bytes).unwrap();
         }
-        let pages = read(dir.path(), Audience::Main, Limits { per_file, total });
+        let pages = read(dir.path(), Audience::Main, BootstrapLimits { per_file, total });
         let sizes: Vec<_> = pages.iter().map(|page| shown(&page.body)).collect();
         prop_assert!(sizes.iter().all(|size| *size <= per_file), "{:?}", sizes);
         prop_assert!(sizes.iter().sum::<usize>() <= total, "{:?}", sizes);

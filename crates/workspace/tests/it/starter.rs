@@ -7,7 +7,10 @@ use std::{
     path::Path,
 };
 
-use homard_workspace::{Audience, Body, Identity, Limits, Made, Problem, Reader, Starter, make};
+use homard_workspace::{
+    AgentPersona, Audience, BootstrapLimits, BootstrapReader, CreatedWorkspace, PageBody, Starter, StarterProblem,
+    create,
+};
 
 use crate::{is_plain_user, workspace};
 
@@ -22,19 +25,19 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-fn written(names: &[&'static str]) -> Made {
-    Made { written: names.to_vec(), problems: Vec::new() }
+fn written(names: &[&'static str]) -> CreatedWorkspace {
+    CreatedWorkspace { written: names.to_vec(), problems: Vec::new() }
 }
 
 fn refusal(dir: &Path) -> String {
-    make(dir, Starter::Files).unwrap_err().to_string()
+    create(dir, Starter::Files).unwrap_err().to_string()
 }
 
 #[test]
 fn a_new_workspace_gets_all_files_and_is_private() {
     let home = workspace(&[]);
     let dir = home.path().join("state/workspace");
-    let made = make(&dir, Starter::Files).unwrap();
+    let made = create(&dir, Starter::Files).unwrap();
     assert_eq!(made, written(&[&["BOOTSTRAP.md"], &SIX[..]].concat()));
     assert_eq!(texts(&dir).into_keys().collect::<Vec<_>>(), {
         let mut names = made.written.clone();
@@ -48,28 +51,28 @@ fn a_new_workspace_gets_all_files_and_is_private() {
 fn what_exists_is_never_changed() {
     let dir = workspace(&[("SOUL.md", "mine"), ("TOOLS.md", "")]);
     assert_eq!(
-        make(dir.path(), Starter::Files).unwrap(),
+        create(dir.path(), Starter::Files).unwrap(),
         written(&["AGENTS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md"])
     );
     let first = texts(dir.path());
     assert_eq!((first["SOUL.md"].as_str(), first["TOOLS.md"].as_str()), ("mine", ""));
-    assert_eq!(make(dir.path(), Starter::Files).unwrap(), written(&[]));
+    assert_eq!(create(dir.path(), Starter::Files).unwrap(), written(&[]));
     assert_eq!(texts(dir.path()), first);
 }
 
 #[test]
 fn a_finished_first_conversation_does_not_come_back() {
     let dir = workspace(&[]);
-    make(dir.path(), Starter::Files).unwrap();
+    create(dir.path(), Starter::Files).unwrap();
     fs::remove_file(dir.path().join("BOOTSTRAP.md")).unwrap();
     fs::remove_file(dir.path().join("TOOLS.md")).unwrap();
-    assert_eq!(make(dir.path(), Starter::Files).unwrap(), written(&["TOOLS.md"]));
+    assert_eq!(create(dir.path(), Starter::Files).unwrap(), written(&["TOOLS.md"]));
 }
 
 #[test]
 fn an_interrupted_beginning_keeps_its_guide() {
     let dir = workspace(&[("BOOTSTRAP.md", "begun")]);
-    assert_eq!(make(dir.path(), Starter::Files).unwrap(), written(&SIX));
+    assert_eq!(create(dir.path(), Starter::Files).unwrap(), written(&SIX));
     assert_eq!(texts(dir.path())["BOOTSTRAP.md"], "begun");
 }
 
@@ -78,7 +81,7 @@ fn a_link_to_nothing_is_not_written_through() {
     let (dir, other) = (workspace(&[]), workspace(&[]));
     let target = other.path().join("target.md");
     symlink(&target, dir.path().join("USER.md")).unwrap();
-    let made = make(dir.path(), Starter::Files).unwrap();
+    let made = create(dir.path(), Starter::Files).unwrap();
     assert_eq!(made, written(&["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "HEARTBEAT.md"]));
     assert!(!target.exists());
 }
@@ -87,7 +90,7 @@ fn a_link_to_nothing_is_not_written_through() {
 fn a_bare_workspace_is_only_a_folder() {
     let home = workspace(&[]);
     let dir = home.path().join("bare");
-    assert_eq!(make(&dir, Starter::Nothing).unwrap(), Made::default());
+    assert_eq!(create(&dir, Starter::FolderOnly).unwrap(), CreatedWorkspace::default());
     assert_eq!(texts(&dir), BTreeMap::new());
 }
 
@@ -99,8 +102,8 @@ fn a_file_in_the_way_is_named() {
     for (dir, obstacle) in [("notes", "notes"), ("notes/a/b", "notes"), ("broken", "broken"), ("broken/a", "broken")] {
         let (dir, obstacle) = (home.path().join(dir), home.path().join(obstacle));
         let words = format!(
-            "workspace {} cannot be made: {} is a file or a broken link, not a folder; move it away, or set another \
-             workspace in the config",
+            "workspace {} cannot be created: {} is a file or a broken link, not a directory; move it away, or set \
+             another workspace in the config",
             dir.display(),
             obstacle.display()
         );
@@ -113,7 +116,7 @@ fn a_file_in_the_way_is_named() {
 #[test]
 fn a_path_that_depends_on_the_current_directory_is_refused() {
     for path in ["", ".", "workspace"] {
-        let words = format!("workspace {path:?} must be a full path, such as /home/me/workspace");
+        let words = format!("workspace {path:?} must be an absolute path, such as /home/me/workspace");
         assert_eq!(refusal(Path::new(path)), words);
     }
 }
@@ -127,35 +130,35 @@ fn a_folder_that_may_not_be_written_is_named() {
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o500)).unwrap();
     let dir = home.path().join("a/b");
     let words = format!(
-        "workspace {} cannot be made in {}: Permission denied (os error 13); make the folder yourself, or set another \
-         workspace in the config",
+        "workspace {} cannot be created in {}: Permission denied (os error 13); create the folder yourself, or set \
+         another workspace in the config",
         dir.display(),
         home.path().display()
     );
     assert_eq!(refusal(&dir), words);
     // An existing one is used as it is.
-    let problem = |name| Problem {
+    let problem = |name| StarterProblem {
         path: home.path().join(name),
-        what: "it cannot be written: Permission denied (os error 13)".to_owned(),
+        message: "cannot be written: Permission denied (os error 13)".to_owned(),
     };
     let problems = ["BOOTSTRAP.md"].into_iter().chain(SIX).map(problem).collect();
-    assert_eq!(make(home.path(), Starter::Files).unwrap(), Made { written: Vec::new(), problems });
+    assert_eq!(create(home.path(), Starter::Files).unwrap(), CreatedWorkspace { written: Vec::new(), problems });
 }
 
 #[test]
 fn the_starter_files_are_short_and_say_nothing_yet() {
     let dir = workspace(&[]);
-    make(dir.path(), Starter::Files).unwrap();
+    create(dir.path(), Starter::Files).unwrap();
     let texts = texts(dir.path());
     let lengths: Vec<_> = texts.values().map(|text| text.chars().count()).collect();
     assert!(lengths.iter().all(|length| *length < 1_500) && lengths.iter().sum::<usize>() < 5_000, "{lengths:?}");
     // What the agent's `schedule::heartbeat` treats as a file that requests nothing.
     assert!(texts["HEARTBEAT.md"].lines().all(|line| line.trim().is_empty() || line.starts_with("# ")));
-    let pages = Reader::default().pages(dir.path(), Audience::Main, &Limits::default());
-    assert_eq!(Identity::of(&pages), Identity::default());
+    let pages = BootstrapReader::default().pages(dir.path(), Audience::Main, &BootstrapLimits::default());
+    assert_eq!(AgentPersona::of(&pages), AgentPersona::default());
     let names: Vec<_> = pages.iter().map(|page| &*page.name).collect();
     assert_eq!(names, [&SIX[..], &["BOOTSTRAP.md"]].concat());
-    assert!(pages.iter().all(|page| page.body == Body::Whole(texts[&*page.name].trim_end().to_owned())));
+    assert!(pages.iter().all(|page| page.body == PageBody::Whole(texts[&*page.name].trim_end().to_owned())));
     let avatar = fs::read_to_string(dir.path().join("IDENTITY.md")).unwrap().replace("_(not chosen yet)_", "Ada");
-    assert_eq!(Identity::parse(&avatar), Identity { name: Some("Ada".to_owned()), ..Identity::default() });
+    assert_eq!(AgentPersona::parse(&avatar), AgentPersona { name: Some("Ada".to_owned()), ..AgentPersona::default() });
 }

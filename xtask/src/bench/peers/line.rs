@@ -2,11 +2,11 @@
 
 use clap::ValueEnum;
 
-use crate::bench::report::Aim::{self, AtLeast, AtMost};
+use crate::bench::report::BenchTarget::{self, AtLeast, AtMost};
 
 /// A group of measurements that can be run alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
-pub(in crate::bench) enum Row {
+pub(in crate::bench) enum PeerRow {
     /// Size of an installation on disk
     Install,
     /// Time from process start to an accepted handshake, and memory then
@@ -39,22 +39,22 @@ pub(in crate::bench) enum Row {
 
 /// One line of the table.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) row: Row,
+pub(super) struct TableLine {
+    pub(super) row: PeerRow,
     /// Key of the value.
     pub(super) key: &'static str,
     pub(super) title: &'static str,
     pub(super) unit: &'static str,
-    pub(super) aim: Aim,
+    pub(super) target: BenchTarget,
     /// Value of ZeroClaw 0.8.4, measured on another day: as quoted, and as compared.
     pub(super) zeroclaw: Option<(&'static str, f64)>,
 }
 
-const fn line(row: Row, key: &'static str, title: &'static str, unit: &'static str, aim: Aim) -> Line {
-    Line { row, key, title, unit, aim, zeroclaw: None }
+const fn line(row: PeerRow, key: &'static str, title: &'static str, unit: &'static str, aim: BenchTarget) -> TableLine {
+    TableLine { row, key, title, unit, target: aim, zeroclaw: None }
 }
 
-impl Line {
+impl TableLine {
     const fn zeroclaw(mut self, quoted: &'static str, value: f64) -> Self {
         self.zeroclaw = Some((quoted, value));
         self
@@ -62,44 +62,44 @@ impl Line {
 }
 
 /// All lines, in the order of the table.
-pub(super) const LINES: &[Line] = &[
-    line(Row::Install, "install", "install", "MB", AtMost(30.0)).zeroclaw("52", 52.0),
-    line(Row::Start, "start", "cold start to an accepted handshake", "ms", AtMost(40.0)).zeroclaw("34–40", 34.0),
-    line(Row::FullStart, "full-start", "… with 10,000 sessions and 50 plugins", "ms", AtMost(40.0)),
-    line(Row::Start, "idle-rss", "memory, idle", "MB", AtMost(25.0)).zeroclaw("37", 37.0),
-    line(Row::After, "rss-after", "memory after load", "MB", AtMost(60.0)).zeroclaw("136", 136.0),
-    line(Row::After, "runs-before", "… number of runs in that load", "", Aim::None),
-    line(Row::Runs, "overhead-50", "overhead of a run, p50", "ms", AtMost(2.0)).zeroclaw("10.9", 10.9),
-    line(Row::Runs, "overhead-95", "… p95", "ms", Aim::None).zeroclaw("19.8", 19.8),
-    line(Row::Runs, "overhead-99", "… p99", "ms", AtMost(10.0)),
-    line(Row::Commit, "commit-50", "… with the commits, p50", "ms", Aim::None),
-    line(Row::Commit, "commit-99", "… with the commits, p99", "ms", Aim::None),
-    line(Row::Commit, "sync", "… a single disk sync at that time", "ms", Aim::None),
-    line(Row::Runs, "cpu", "processor time of a run", "ms", AtMost(2.0)).zeroclaw("10.7", 10.7),
-    line(Row::After, "cpu-after", "… after that load", "ms", AtMost(2.0)).zeroclaw("24", 24.0),
-    line(Row::Load, "load-1", "runs a second, 1 session", "/s", AtLeast(500.0)),
-    line(Row::Load, "load-10", "… 10 sessions", "/s", AtLeast(500.0)).zeroclaw("135", 135.0),
-    line(Row::Load, "load-100", "… 100 sessions", "/s", AtLeast(500.0)).zeroclaw("119", 119.0),
-    line(Row::Load, "load-1000", "… 1,000 sessions", "/s", AtLeast(500.0)),
-    line(Row::Load, "load-bad", "… runs that failed", "", AtMost(0.0)),
-    line(Row::Stream, "stream", "4,000-chunk stream, processor time", "ms", AtMost(80.0)),
-    line(Row::Stream, "chunk-250", "… a chunk of a stream of 250", "µs", AtMost(20.0)),
-    line(Row::Stream, "chunk-4000", "… a chunk of a stream of 4,000", "µs", AtMost(20.0)),
-    line(Row::Busy, "busy", "50 messages to one busy session (model: 1.0 s)", "s", AtMost(1.2)),
-    line(Row::Busy, "disorder", "… replies out of order", "", AtMost(0.0)),
-    line(Row::History, "history", "history of 5,000 × 1 KB, more a turn", "ms", AtMost(20.0)),
-    line(Row::Fanout, "fanout", "fan-out, processor time of a delivered frame", "µs", AtMost(6.0)),
-    line(Row::Fanout, "sockets", "… number of sockets", "", Aim::None),
-    line(Row::Writes, "write-calls", "write calls of a run", "", AtMost(10.0)).zeroclaw("124", 124.0),
-    line(Row::Writes, "written", "KB written by a run", "KB", AtMost(6.0)).zeroclaw("663", 663.0),
-    line(Row::Once, "once", "one question on the command line", "ms", AtMost(40.0)).zeroclaw("183", 183.0),
-    line(Row::Idle, "session", "memory of an idle session", "KB", AtMost(1.0)),
-    line(Row::Idle, "session-files", "… its open files", "", AtMost(0.0)),
-    line(Row::Idle, "socket", "memory of an idle socket", "KB", AtMost(70.0)),
+pub(super) const LINES: &[TableLine] = &[
+    line(PeerRow::Install, "install", "install", "MB", AtMost(30.0)).zeroclaw("52", 52.0),
+    line(PeerRow::Start, "start", "cold start to an accepted handshake", "ms", AtMost(40.0)).zeroclaw("34–40", 34.0),
+    line(PeerRow::FullStart, "full-start", "… with 10,000 sessions and 50 plugins", "ms", AtMost(40.0)),
+    line(PeerRow::Start, "idle-rss", "memory, idle", "MB", AtMost(25.0)).zeroclaw("37", 37.0),
+    line(PeerRow::After, "rss-after", "memory after load", "MB", AtMost(60.0)).zeroclaw("136", 136.0),
+    line(PeerRow::After, "runs-before", "… number of runs in that load", "", BenchTarget::None),
+    line(PeerRow::Runs, "overhead-50", "overhead of a run, p50", "ms", AtMost(2.0)).zeroclaw("10.9", 10.9),
+    line(PeerRow::Runs, "overhead-95", "… p95", "ms", BenchTarget::None).zeroclaw("19.8", 19.8),
+    line(PeerRow::Runs, "overhead-99", "… p99", "ms", AtMost(10.0)),
+    line(PeerRow::Commit, "commit-50", "… with the commits, p50", "ms", BenchTarget::None),
+    line(PeerRow::Commit, "commit-99", "… with the commits, p99", "ms", BenchTarget::None),
+    line(PeerRow::Commit, "sync", "… a single disk sync at that time", "ms", BenchTarget::None),
+    line(PeerRow::Runs, "cpu", "processor time of a run", "ms", AtMost(2.0)).zeroclaw("10.7", 10.7),
+    line(PeerRow::After, "cpu-after", "… after that load", "ms", AtMost(2.0)).zeroclaw("24", 24.0),
+    line(PeerRow::Load, "load-1", "runs a second, 1 session", "/s", AtLeast(500.0)),
+    line(PeerRow::Load, "load-10", "… 10 sessions", "/s", AtLeast(500.0)).zeroclaw("135", 135.0),
+    line(PeerRow::Load, "load-100", "… 100 sessions", "/s", AtLeast(500.0)).zeroclaw("119", 119.0),
+    line(PeerRow::Load, "load-1000", "… 1,000 sessions", "/s", AtLeast(500.0)),
+    line(PeerRow::Load, "load-bad", "… runs that failed", "", AtMost(0.0)),
+    line(PeerRow::Stream, "stream", "4,000-chunk stream, processor time", "ms", AtMost(80.0)),
+    line(PeerRow::Stream, "chunk-250", "… a chunk of a stream of 250", "µs", AtMost(20.0)),
+    line(PeerRow::Stream, "chunk-4000", "… a chunk of a stream of 4,000", "µs", AtMost(20.0)),
+    line(PeerRow::Busy, "busy", "50 messages to one busy session (model: 1.0 s)", "s", AtMost(1.2)),
+    line(PeerRow::Busy, "disorder", "… replies out of order", "", AtMost(0.0)),
+    line(PeerRow::History, "history", "history of 5,000 × 1 KB, more a turn", "ms", AtMost(20.0)),
+    line(PeerRow::Fanout, "fanout", "fan-out, processor time of a delivered frame", "µs", AtMost(6.0)),
+    line(PeerRow::Fanout, "sockets", "… number of sockets", "", BenchTarget::None),
+    line(PeerRow::Writes, "write-calls", "write calls of a run", "", AtMost(10.0)).zeroclaw("124", 124.0),
+    line(PeerRow::Writes, "written", "KB written by a run", "KB", AtMost(6.0)).zeroclaw("663", 663.0),
+    line(PeerRow::Once, "once", "one question on the command line", "ms", AtMost(40.0)).zeroclaw("183", 183.0),
+    line(PeerRow::Idle, "session", "memory of an idle session", "KB", AtMost(1.0)),
+    line(PeerRow::Idle, "session-files", "… its open files", "", AtMost(0.0)),
+    line(PeerRow::Idle, "socket", "memory of an idle socket", "KB", AtMost(70.0)),
 ];
 
 /// Returns the lines of a row.
-pub(super) fn of(row: Row) -> impl Iterator<Item = &'static Line> {
+pub(super) fn of(row: PeerRow) -> impl Iterator<Item = &'static TableLine> {
     LINES.iter().filter(move |line| line.row == row)
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_row_has_lines_and_no_two_have_one_name() {
-        assert!(Row::value_variants().iter().all(|row| of(*row).next().is_some()));
+        assert!(PeerRow::value_variants().iter().all(|row| of(*row).next().is_some()));
         let keys: HashSet<&str> = LINES.iter().map(|line| line.key).collect();
         assert_eq!(keys.len(), LINES.len());
     }

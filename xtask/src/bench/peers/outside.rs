@@ -9,8 +9,8 @@ use tokio::{
 };
 
 use super::{
-    peer::{Ground, Peer},
-    stage::{Figure, Stage},
+    environment::{PeerEnvironment, PeerValue},
+    peer::{Peer, StorageKind},
 };
 use crate::{
     bench::{disk, report::percentile},
@@ -27,17 +27,18 @@ const BACKGROUND: Duration = Duration::from_secs(4);
 const QUESTIONS: [usize; 2] = [15, 2];
 
 /// Counts the file writes of a plain run with `strace`.
-pub(super) async fn writes(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
-    ensure!(setup::is_there("strace"), "there is no strace on this machine");
-    let home = stage.home(peer, Ground::Disk)?;
+pub(super) async fn writes(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    ensure!(setup::is_installed("strace"), "strace is not installed");
+    let home = stage.home(peer, StorageKind::Disk)?;
     // Outside of the home: the tracer's own output must not count.
     let trace = stage.folder.join("strace.txt");
     fs::write(&trace, "")?;
-    let running = home.start_below(&disk::strace(&trace)).await?;
+    let running = home.start_through(&disk::strace(&trace)).await?;
     let mut client = running.client().await?;
     let runs = RUNS[usize::from(!peer.is_quick())];
     let folder = home.folder().canonicalize()?;
-    let read = || anyhow::Ok(disk::count(&fs::read_to_string(&trace).context("strace wrote nothing")?, &folder));
+    let read =
+        || anyhow::Ok(disk::count(&fs::read_to_string(&trace).context("cannot read the output of strace")?, &folder));
     for _ in 0..3 {
         client.run("agent:main:writes", CHUNKS).await?;
     }
@@ -53,8 +54,8 @@ pub(super) async fn writes(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
 }
 
 /// Measures one message, from the start of the program to its end.
-pub(super) async fn once(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
-    let home = stage.home(peer, Ground::Disk)?;
+pub(super) async fn once(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = stage.home(peer, StorageKind::Disk)?;
     let mut took = Vec::new();
     // The first one creates the home.
     for _ in 0..=QUESTIONS[usize::from(!peer.is_quick())] {

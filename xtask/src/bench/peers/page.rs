@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{
-    Cell, Figures,
-    line::{LINES, Line},
-    plot::{self, Lines},
+    MeasuredCell, PeerResults,
+    line::{LINES, TableLine},
+    plot::{self, LineChart},
 };
-use crate::{bench::report::Aim, shell};
+use crate::{bench::report::BenchTarget, shell};
 
 /// Marker; what follows it is written by hand.
 const MARK: &str = "<!-- What follows is written by hand, and kept. -->";
@@ -20,11 +20,12 @@ const FLOOR: &str = "floor";
 const NEWEST: &str = "OpenClaw 2026.9.6";
 
 /// Comparisons with the newest OpenClaw: the line, and the factor by which Homard must be better.
-const TIMES: [(&str, f64); 4] = [("start", 100.0), ("idle-rss", 20.0), ("cpu", 100.0), ("overhead-50", 50.0)];
+const REQUIRED_FACTORS: [(&str, f64); 4] =
+    [("start", 100.0), ("idle-rss", 20.0), ("cpu", 100.0), ("overhead-50", 50.0)];
 /// Lines on which Homard must be within ten times of the minimal gateway.
-const NEAR: [&str; 7] = ["start", "idle-rss", "rss-after", "overhead-50", "cpu", "stream", "once"];
+const NEAR_BASELINE: [&str; 7] = ["start", "idle-rss", "rss-after", "overhead-50", "cpu", "stream", "once"];
 /// Lines with a diagram.
-const PICTURES: [&str; 6] = ["start", "idle-rss", "overhead-50", "cpu", "stream", "once"];
+const DIAGRAM_LINES: [&str; 6] = ["start", "idle-rss", "overhead-50", "cpu", "stream", "once"];
 
 /// Formats a value with three significant digits.
 pub(in crate::bench) fn number(value: f64) -> String {
@@ -47,16 +48,16 @@ pub(in crate::bench) fn number(value: f64) -> String {
     grouped + rest
 }
 
-fn aim(line: &Line) -> String {
-    match line.aim {
-        Aim::AtMost(most) => format!("≤ {most}"),
-        Aim::AtLeast(least) => format!("≥ {least}"),
-        Aim::None => String::new(),
+fn format_target(line: &TableLine) -> String {
+    match line.target {
+        BenchTarget::AtMost(most) => format!("≤ {most}"),
+        BenchTarget::AtLeast(least) => format!("≥ {least}"),
+        BenchTarget::None => String::new(),
     }
 }
 
 /// Formats the table, and why some cells are empty.
-pub(super) fn table(figures: &Figures) -> String {
+pub(super) fn table(figures: &PeerResults) -> String {
     let mut text = String::from("| | | ");
     let mut notes: Vec<&str> = Vec::new();
     for peer in &figures.peers {
@@ -71,21 +72,21 @@ pub(super) fn table(figures: &Figures) -> String {
         let mut row = format!("| {} | {} |", line.title, line.unit);
         for peer in &figures.peers {
             match figures.get(line.key, peer) {
-                Some(Cell::Is(value)) if peer == OURS => row += &format!(" **{}** |", number(*value)),
-                Some(Cell::Is(value)) => row += &format!(" {} |", number(*value)),
-                Some(Cell::Not(why)) => row += &format!(" – [{}] |", note(&mut notes, why)),
+                Some(MeasuredCell::Value(value)) if peer == OURS => row += &format!(" **{}** |", number(*value)),
+                Some(MeasuredCell::Value(value)) => row += &format!(" {} |", number(*value)),
+                Some(MeasuredCell::Missing(why)) => row += &format!(" – [{}] |", note(&mut notes, why)),
                 None => row += " |",
             }
             if peer == FLOOR {
                 row += &format!(" {} |", line.zeroclaw.map_or("–", |(quoted, _)| quoted));
             }
         }
-        let verdict = match figures.value(line.key, OURS).and_then(|value| line.aim.is_met(value)) {
+        let verdict = match figures.value(line.key, OURS).and_then(|value| line.target.is_met(value)) {
             Some(true) => "met",
             Some(false) => "**missed**",
             None => "",
         };
-        text += &format!("{row} {} | {verdict} |\n", aim(line));
+        text += &format!("{row} {} | {verdict} |\n", format_target(line));
     }
     for (place, why) in notes.iter().enumerate() {
         text += &format!("\n[{}] {}\n", place + 1, why.lines().next().unwrap_or_default());
@@ -103,7 +104,7 @@ fn note<'a>(notes: &mut Vec<&'a str>, why: &'a str) -> usize {
 }
 
 /// Writes the page, the diagrams and the values.
-pub(super) fn write(figures: &Figures, took: Duration) -> Result<()> {
+pub(super) fn write(figures: &PeerResults, took: Duration) -> Result<()> {
     let docs = shell::root().join("docs");
     let folder = docs.join("benchmarks");
     fs::create_dir_all(&folder)?;
@@ -116,7 +117,7 @@ pub(super) fn write(figures: &Figures, took: Duration) -> Result<()> {
         head(took)?,
         table(figures),
         compared(figures),
-        pictures(figures, &folder)?,
+        diagrams(figures, &folder)?,
         soak(&folder),
         METHOD,
     );
@@ -154,12 +155,12 @@ fn head(took: Duration) -> Result<String> {
 }
 
 /// Compares with the newest OpenClaw, the minimal gateway, and the published values of ZeroClaw.
-fn compared(figures: &Figures) -> String {
+fn compared(figures: &PeerResults) -> String {
     let mut text = String::from("## In the same run\n\n");
     let title = |key: &str| LINES.iter().find(|line| line.key == key).map_or("", |line| line.title);
     let verdict = |is_met: bool| if is_met { "met" } else { "**missed**" };
     text += "| against OpenClaw 2026.9.6 | times less | aim | |\n|---|---|---|---|\n";
-    for (key, least) in TIMES {
+    for (key, least) in REQUIRED_FACTORS {
         if let (Some(ours), Some(theirs)) = (figures.value(key, OURS), figures.value(key, NEWEST)) {
             let times = theirs / ours;
             let (told, met) = (number(times), verdict(times >= least));
@@ -167,7 +168,7 @@ fn compared(figures: &Figures) -> String {
         }
     }
     text += "\n| against the floor | times more | aim | |\n|---|---|---|---|\n";
-    for key in NEAR {
+    for key in NEAR_BASELINE {
         if let (Some(ours), Some(theirs)) = (figures.value(key, OURS), figures.value(key, FLOOR)) {
             let times = ours / theirs;
             text += &format!("| {} | {} | ≤ 10 | {} |\n", title(key), number(times), verdict(times <= 10.0));
@@ -176,9 +177,9 @@ fn compared(figures: &Figures) -> String {
     text += "\n| against ZeroClaw, as quoted | Homard | ZeroClaw | |\n|---|---|---|---|\n";
     for line in LINES {
         let (Some((quoted, value)), Some(ours)) = (line.zeroclaw, figures.value(line.key, OURS)) else { continue };
-        let is_ahead = match line.aim {
-            Aim::AtLeast(_) => ours > value,
-            Aim::AtMost(_) | Aim::None => ours < value,
+        let is_ahead = match line.target {
+            BenchTarget::AtLeast(_) => ours > value,
+            BenchTarget::AtMost(_) | BenchTarget::None => ours < value,
         };
         let (told, unit) = (number(ours), line.unit);
         text += &format!(
@@ -191,9 +192,9 @@ fn compared(figures: &Figures) -> String {
 }
 
 /// Draws the diagrams and returns their links.
-fn pictures(figures: &Figures, folder: &Path) -> Result<String> {
+fn diagrams(figures: &PeerResults, folder: &Path) -> Result<String> {
     let mut text = String::from("## Pictures\n\n");
-    for key in PICTURES {
+    for key in DIAGRAM_LINES {
         let Some(line) = LINES.iter().find(|line| line.key == key) else { continue };
         let values = figures.peers.iter().filter_map(|peer| Some((peer.clone(), figures.value(key, peer)?)));
         let values: Vec<(String, f64)> = values.collect();
@@ -206,7 +207,7 @@ fn pictures(figures: &Figures, folder: &Path) -> Result<String> {
         (peer.clone(), points.filter(|(_, rate)| *rate > 0.0).collect())
     };
     let lines = figures.peers.iter().map(rates).collect();
-    let picture = Lines { title: "Runs a second", axes: ["sessions at once", "/s"], is_logarithmic: true, lines };
+    let picture = LineChart { title: "Runs a second", axes: ["sessions at once", "/s"], is_logarithmic: true, lines };
     fs::write(folder.join("load.svg"), picture.to_svg())?;
     text += "![Runs a second, by sessions at once](benchmarks/load.svg)\n";
     Ok(text)
@@ -222,7 +223,7 @@ fn soak(folder: &Path) -> String {
 }
 
 /// Replaces the section about the soak test in the page; adds it if there is none.
-pub(in crate::bench) fn put_soak() -> Result<()> {
+pub(in crate::bench) fn replace_soak() -> Result<()> {
     let docs = shell::root().join("docs");
     let path = docs.join("benchmarks.md");
     let Ok(page) = fs::read_to_string(&path) else { return Ok(()) };

@@ -17,31 +17,31 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    bench::{client::Client, process},
-    conform::Installed,
+    bench::{client::BenchClient, process},
+    conform::InstalledOpenClaw,
     gateway::TOKEN,
 };
 
 /// Time limits for a gateway's handshake and for one attempt, and the polling interval.
-const PATIENCE: Duration = Duration::from_secs(60);
-const TRY: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(500);
 /// `PATH` of the peers.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// A RAM disk.
-const MEMORY: &str = "/dev/shm";
+const RAM_DISK: &str = "/dev/shm";
 
 /// A gateway that is measured.
 #[derive(Debug)]
 pub(super) enum Peer {
     Floor(PathBuf),
     Homard(PathBuf),
-    OpenClaw(Installed),
+    OpenClaw(InstalledOpenClaw),
 }
 
 /// Where a gateway keeps its files.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ground {
+pub(super) enum StorageKind {
     Disk,
     /// Excludes the time that a disk takes to sync.
     Memory,
@@ -70,13 +70,13 @@ impl Peer {
     }
 
     /// Creates a home for it, with a model on this port and this context window.
-    pub(super) fn home(&self, ground: Ground, model: u16, window: u32) -> Result<Home<'_>> {
+    pub(super) fn home(&self, ground: StorageKind, model: u16, window: u32) -> Result<PeerHome<'_>> {
         let folder = match ground {
-            Ground::Disk => tempfile::tempdir(),
-            Ground::Memory => tempfile::tempdir_in(MEMORY),
+            StorageKind::Disk => tempfile::tempdir(),
+            StorageKind::Memory => tempfile::tempdir_in(RAM_DISK),
         };
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let home = Home { peer: self, folder: folder.context("cannot make a home")?, model, port };
+        let home = PeerHome { peer: self, folder: folder.context("cannot create a home directory")?, model, port };
         fs::create_dir(home.state())?;
         let mut config = config(model, window);
         let name = match self {
@@ -111,7 +111,7 @@ pub(super) fn config(model: u16, window: u32) -> Value {
 
 /// Home directory of a peer. Dropping it removes everything.
 #[derive(Debug)]
-pub(super) struct Home<'a> {
+pub(super) struct PeerHome<'a> {
     peer: &'a Peer,
     folder: TempDir,
     model: u16,
@@ -119,7 +119,7 @@ pub(super) struct Home<'a> {
     port: u16,
 }
 
-impl Home<'_> {
+impl PeerHome<'_> {
     /// Returns the whole directory.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
@@ -134,12 +134,12 @@ impl Home<'_> {
     }
 
     /// Starts the gateway and waits until a handshake succeeds.
-    pub(super) async fn start(&self) -> Result<Running> {
-        self.start_below(&[]).await
+    pub(super) async fn start(&self) -> Result<RunningPeer> {
+        self.start_through(&[]).await
     }
 
     /// Like [`Self::start`], through another program that gets the command as its last arguments.
-    pub(super) async fn start_below(&self, program: &[OsString]) -> Result<Running> {
+    pub(super) async fn start_through(&self, program: &[OsString]) -> Result<RunningPeer> {
         let (port, number) = (self.port, self.port.to_string());
         let model = self.model.to_string();
         let words: Vec<&str> = match self.peer {
@@ -153,8 +153,9 @@ impl Home<'_> {
         command.stdout(said.try_clone()?).stderr(said).process_group(0);
         let start = Instant::now();
         let child = command.spawn().with_context(|| format!("cannot start {}", self.peer.name()))?;
-        let mut running = Running { child, port, protocol: self.peer.protocol(), took: Duration::ZERO, log };
-        running.shake_hands(start).await?;
+        let mut running =
+            RunningPeer { child, port, protocol: self.peer.protocol(), startup_time: Duration::ZERO, log };
+        running.wait_for_handshake(start).await?;
         Ok(running)
     }
 
@@ -193,39 +194,39 @@ impl Home<'_> {
 
 /// A running gateway. Dropping it kills its processes.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningPeer {
     child: Child,
     port: u16,
     protocol: u8,
-    took: Duration,
+    startup_time: Duration,
     log: PathBuf,
 }
 
-impl Running {
-    async fn shake_hands(&mut self, start: Instant) -> Result<()> {
+impl RunningPeer {
+    async fn wait_for_handshake(&mut self, start: Instant) -> Result<()> {
         loop {
-            if let Ok(Ok(_)) = timeout(TRY, self.client()).await {
-                self.took = start.elapsed();
+            if let Ok(Ok(_)) = timeout(ATTEMPT_TIMEOUT, self.client()).await {
+                self.startup_time = start.elapsed();
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("it ended before it shook hands ({status}): {}", self.last_words());
+                bail!("the process exited before the handshake ({status}): {}", self.log_tail());
             }
-            if start.elapsed() > PATIENCE {
-                bail!("it did not shake hands within {PATIENCE:?}: {}", self.last_words());
+            if start.elapsed() > HANDSHAKE_TIMEOUT {
+                bail!("no handshake within {HANDSHAKE_TIMEOUT:?}: {}", self.log_tail());
             }
             sleep(POLL).await;
         }
     }
 
     /// Returns the time from process start to the first accepted handshake.
-    pub(super) fn took(&self) -> Duration {
-        self.took
+    pub(super) fn startup_time(&self) -> Duration {
+        self.startup_time
     }
 
     /// Opens a new connection.
-    pub(super) async fn client(&self) -> Result<Client> {
-        Client::connect_as(self.port, TOKEN, self.protocol).await
+    pub(super) async fn client(&self) -> Result<BenchClient> {
+        BenchClient::connect_as(self.port, TOKEN, self.protocol).await
     }
 
     /// Returns the memory of its processes in bytes.
@@ -234,8 +235,8 @@ impl Running {
     }
 
     /// Returns the CPU time of its processes so far.
-    pub(super) fn used(&self) -> Result<Duration> {
-        process::tree_used(self.child.id())
+    pub(super) fn cpu_time(&self) -> Result<Duration> {
+        process::tree_cpu_time(self.child.id())
     }
 
     /// Returns the number of its open files.
@@ -243,14 +244,14 @@ impl Running {
         process::open_files(self.child.id())
     }
 
-    fn last_words(&self) -> String {
+    fn log_tail(&self) -> String {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(3)..].join(" | ")
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPeer {
     fn drop(&mut self) {
         let group = format!("-{}", self.child.id());
         // Some processes may have left the group; they are found as long as the first one lives.

@@ -40,7 +40,7 @@ pub(in crate::bench) fn bars(title: &str, unit: &str, figures: &[(String, f64)])
 
 /// A line chart.
 #[derive(Debug)]
-pub(in crate::bench) struct Lines<'a> {
+pub(in crate::bench) struct LineChart<'a> {
     pub(in crate::bench) title: &'a str,
     /// Labels of the horizontal and the vertical axis.
     pub(in crate::bench) axes: [&'a str; 2],
@@ -49,21 +49,21 @@ pub(in crate::bench) struct Lines<'a> {
     pub(in crate::bench) lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-impl Lines<'_> {
+impl LineChart<'_> {
     pub(in crate::bench) fn to_svg(&self) -> String {
         const HEIGHT: f64 = 360.0;
         let (bottom, left, right) = (HEIGHT - 46.0, 70.0, WIDTH - 170.0);
         let points = || self.lines.iter().flat_map(|(_, points)| points.iter().copied());
         let [x, y] = [points().map(|(x, _)| x).collect::<Vec<_>>(), points().map(|(_, y)| y).collect()]
-            .map(|values| Scale::of(&values, self.is_logarithmic));
+            .map(|values| AxisScale::of(&values, self.is_logarithmic));
         let at = |(px, py): (f64, f64)| (left + x.share(px) * (right - left), bottom - y.share(py) * (bottom - TOP));
         let mut svg = begin(HEIGHT, self.title);
-        for mark in x.marks() {
+        for mark in x.ticks() {
             let (px, text) = (at((mark, y.from)).0, super::page::number(mark));
             writeln!(svg, r##"<path d="M{px:.1} {TOP}V{bottom}" stroke="#e3e3e3"/>"##).ok();
             writeln!(svg, r#"<text x="{px:.1}" y="{}" text-anchor="middle">{text}</text>"#, bottom + 16.0).ok();
         }
-        for mark in y.marks() {
+        for mark in y.ticks() {
             let (py, text) = (at((x.from, mark)).1, super::page::number(mark));
             writeln!(svg, r##"<path d="M{left} {py:.1}H{right}" stroke="#e3e3e3"/>"##).ok();
             writeln!(svg, r#"<text x="{}" y="{:.1}" text-anchor="end">{text}</text>"#, left - 6.0, py + 4.0).ok();
@@ -86,13 +86,13 @@ impl Lines<'_> {
 }
 
 /// A scale from one value to another.
-struct Scale {
+struct AxisScale {
     from: f64,
     to: f64,
     is_logarithmic: bool,
 }
 
-impl Scale {
+impl AxisScale {
     fn of(values: &[f64], is_logarithmic: bool) -> Self {
         let most = values.iter().copied().fold(1.0, f64::max);
         let least = values.iter().copied().filter(|value| *value > 0.0).fold(most, f64::min);
@@ -113,7 +113,7 @@ impl Scale {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    fn marks(&self) -> Vec<f64> {
+    fn ticks(&self) -> Vec<f64> {
         if self.is_logarithmic {
             let (from, to) = (self.from.log10().round() as i32, self.to.log10().round() as i32);
             return (from..=to).map(|power| 10f64.powi(power)).collect();

@@ -7,12 +7,12 @@ use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    peer::{Ground, Peer, Running},
-    stage::{Figure, Stage, megabytes},
+    environment::{PeerEnvironment, PeerValue, megabytes},
+    peer::{Peer, RunningPeer, StorageKind},
 };
 use crate::bench::{
     acks,
-    direct::Direct,
+    direct::DirectClient,
     report::{milliseconds, percentile},
 };
 
@@ -22,91 +22,91 @@ const ROUND: usize = 10;
 const CHUNKS: usize = 20;
 const PLAIN: &str = "chunks=20";
 /// Maximum and minimum number of warm runs; in between, as many as fit into this time.
-const MOST: usize = 1_000;
-const LEAST: usize = 20;
-const WARM: Duration = Duration::from_secs(15);
+const MAX_RUNS: usize = 1_000;
+const MIN_RUNS: usize = 20;
+const WARM_TIME: Duration = Duration::from_secs(15);
 
 /// Numbers of concurrent sessions with the line of each, and the duration.
 const LOADS: [(usize, &str); 4] = [(1, "load-1"), (10, "load-10"), (100, "load-100"), (1_000, "load-1000")];
 /// Number of sessions that share a socket: a gateway may limit concurrent requests per client.
-const EACH: usize = 100;
-const LOADING: Duration = Duration::from_secs(12);
+const SESSIONS_PER_SOCKET: usize = 100;
+const LOAD_TIME: Duration = Duration::from_secs(12);
 
 /// Runs before memory is read: this many in ten sessions, or as many as fit into this time, in slices.
-const MANY: usize = 10_000;
-const MANY_TAKE: Duration = Duration::from_secs(60);
+const RUNS_BEFORE_MEMORY: usize = 10_000;
+const TIME_BEFORE_MEMORY: Duration = Duration::from_secs(60);
 const SLICE: Duration = Duration::from_secs(5);
 /// Idle time afterwards.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Warm runs: times through the gateway and without, and the gateway's CPU time.
-struct Warm {
+struct WarmRuns {
     through: Vec<Duration>,
-    straight: Vec<Duration>,
-    used: Duration,
+    direct: Vec<Duration>,
+    cpu_time: Duration,
 }
 
-impl Warm {
+impl WarmRuns {
     fn overhead(&self, percent: usize) -> f64 {
-        percentile(&self.through, percent) - percentile(&self.straight, percent)
+        percentile(&self.through, percent) - percentile(&self.direct, percent)
     }
 }
 
-async fn warm(stage: &Stage, running: &Running) -> Result<Warm> {
+async fn warm(stage: &PeerEnvironment, running: &RunningPeer) -> Result<WarmRuns> {
     let key = |run: usize| format!("agent:main:warm-{}", run % ROUND);
-    let (mut client, mut direct) = (running.client().await?, Direct::connect(stage.model.port()).await?);
+    let (mut client, mut direct) = (running.client().await?, DirectClient::connect(stage.model.port()).await?);
     for run in 0..ROUND {
         client.run(&key(run), CHUNKS).await?;
         direct.read(CHUNKS).await?;
     }
-    let (served, before, begun) = (stage.model.served(), running.used()?, Instant::now());
+    let (served, before, begun) = (stage.model.served(), running.cpu_time()?, Instant::now());
     let (mut through, mut straight) = (Vec::new(), Vec::new());
-    while through.len() < MOST && (through.len() < LEAST || begun.elapsed() < WARM) {
+    while through.len() < MAX_RUNS && (through.len() < MIN_RUNS || begun.elapsed() < WARM_TIME) {
         through.push(client.run(&key(through.len()), CHUNKS).await?);
         straight.push(direct.read(CHUNKS).await?);
     }
-    let used = running.used()?.saturating_sub(before);
+    let used = running.cpu_time()?.saturating_sub(before);
     let (asked, runs) = (stage.model.served() - served - straight.len(), through.len());
-    ensure!(asked >= runs, "{runs} runs asked the model only {asked} times");
-    Ok(Warm { through, straight, used })
+    ensure!(asked >= runs, "{runs} runs sent only {asked} model requests");
+    Ok(WarmRuns { through, direct: straight, cpu_time: used })
 }
 
 /// Measures without the disk: the files are in memory.
-pub(super) async fn runs(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
-    let home = stage.home(peer, Ground::Memory)?;
+pub(super) async fn runs(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = stage.home(peer, StorageKind::Memory)?;
     let warm = warm(stage, &home.start().await?).await?;
     Ok(vec![
         ("overhead-50", warm.overhead(50)),
         ("overhead-95", warm.overhead(95)),
         ("overhead-99", warm.overhead(99)),
-        ("cpu", milliseconds(warm.used) / warm.through.len() as f64),
+        ("cpu", milliseconds(warm.cpu_time) / warm.through.len() as f64),
     ])
 }
 
 /// Measures with commits: the files are on the disk.
-pub(super) async fn commit(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
-    let home = stage.home(peer, Ground::Disk)?;
+pub(super) async fn commit(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = stage.home(peer, StorageKind::Disk)?;
     let sync = 1e3 / acks::bare_syncs(home.folder())?;
     let warm = warm(stage, &home.start().await?).await?;
     Ok(vec![("commit-50", warm.overhead(50)), ("commit-99", warm.overhead(99)), ("sync", sync)])
 }
 
 /// Measures throughput. Each number of sessions gets a gateway of its own, which is killed with its unfinished runs.
-pub(super) async fn load(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
+pub(super) async fn load(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
     let mut figures = Vec::new();
     let mut bad = 0;
     for (sessions, line) in LOADS {
-        let home = stage.home(peer, Ground::Disk)?;
+        let home = stage.home(peer, StorageKind::Disk)?;
         let running = home.start().await?;
         let mut client = running.client().await?;
         client.run("agent:main:first", CHUNKS).await?;
         let mut clients = vec![client];
-        while clients.len() * EACH < sessions {
+        while clients.len() * SESSIONS_PER_SOCKET < sessions {
             clients.push(running.client().await?);
         }
         let loading = clients.iter_mut().enumerate().map(|(number, client)| {
-            let share = EACH.min(sessions - number * EACH);
-            async move { client.load_for(share, &format!("load-{number}"), LOADING, PLAIN).await }
+            let share = SESSIONS_PER_SOCKET.min(sessions - number * SESSIONS_PER_SOCKET);
+            async move { client.load_for(share, &format!("load-{number}"), LOAD_TIME, PLAIN).await }
         });
         let loads = try_join_all(loading).await?;
         figures.push((line, loads.iter().map(|load| load.good as f64 / load.took.as_secs_f64()).sum()));
@@ -117,18 +117,18 @@ pub(super) async fn load(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
 }
 
 /// Measures memory and CPU time after many runs.
-pub(super) async fn after(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
-    let home = stage.home(peer, Ground::Disk)?;
+pub(super) async fn after(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = stage.home(peer, StorageKind::Disk)?;
     let running = home.start().await?;
     let mut client = running.client().await?;
     let (begun, mut made, mut slice) = (Instant::now(), 0, 0);
-    while made < MANY && begun.elapsed() < MANY_TAKE {
+    while made < RUNS_BEFORE_MEMORY && begun.elapsed() < TIME_BEFORE_MEMORY {
         made += client.load_for(10, &format!("after-{slice}"), SLICE, PLAIN).await?.good;
         slice += 1;
     }
-    let before = running.used()?;
+    let before = running.cpu_time()?;
     let last = client.load_for(10, "last", 2 * SLICE, PLAIN).await?;
-    let used = running.used()?.saturating_sub(before);
+    let used = running.cpu_time()?.saturating_sub(before);
     ensure!(last.good > 0, "no run ended within {:?}", last.took);
     sleep(SETTLE).await;
     Ok(vec![

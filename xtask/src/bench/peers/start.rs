@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    peer::{self, Ground, Peer},
-    stage::{Figure, Stage, WINDOW, megabytes},
+    environment::{PeerEnvironment, PeerValue, WINDOW, megabytes},
+    peer::{self, Peer, StorageKind},
 };
 use crate::{
-    bench::{client::Client, hooks, recovery, report::percentile},
-    gateway::{self, Gateway},
+    bench::{client::BenchClient, hooks, recovery, report::percentile},
+    gateway::{self, RunningGateway},
     setup, shell,
 };
 
@@ -21,12 +21,12 @@ const STARTS: [usize; 2] = [15, 3];
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// Measures the size of an installation, without Node.
-pub(super) fn install(peer: &Peer) -> Result<Vec<Figure>> {
+pub(super) fn install(peer: &Peer) -> Result<Vec<PeerValue>> {
     let bytes = match peer {
         Peer::Floor(binary) | Peer::Homard(binary) => binary.metadata()?.len(),
         Peer::OpenClaw(installed) => {
-            let modules = installed.script.ancestors().nth(2).context("OpenClaw is in no folder")?;
-            let node = installed.node.ancestors().nth(2).context("Node is in no folder")?;
+            let modules = installed.script.ancestors().nth(2).context("OpenClaw's script has no parent directory")?;
+            let node = installed.node.ancestors().nth(2).context("the Node binary has no parent directory")?;
             on_disk(modules)? - on_disk(node)?
         }
     };
@@ -36,27 +36,27 @@ pub(super) fn install(peer: &Peer) -> Result<Vec<Figure>> {
 fn on_disk(folder: &Path) -> Result<u64> {
     let told = shell::output(Command::new("du").args(["-s", "--block-size=1"]).arg(folder))?;
     let told = String::from_utf8_lossy(&told);
-    told.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).context("du told no size")
+    told.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).context("du did not print a size")
 }
 
 /// Measures startup in a home that was used before, and memory after an idle period.
-pub(super) async fn start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
-    let home = stage.home(peer, Ground::Disk)?;
+pub(super) async fn start(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let home = stage.home(peer, StorageKind::Disk)?;
     drop(home.start().await?);
     let mut took = Vec::new();
     for _ in 1..STARTS[usize::from(!peer.is_quick())] {
-        took.push(home.start().await?.took());
+        took.push(home.start().await?.startup_time());
     }
     let running = home.start().await?;
-    took.push(running.took());
+    took.push(running.startup_time());
     sleep(SETTLE).await;
     Ok(vec![("start", percentile(&took, 50)), ("idle-rss", megabytes(running.memory()?))])
 }
 
 /// Measures startup with ten thousand sessions and fifty plugins, half of them native and half of them OpenClaw's.
-pub(super) async fn full_start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>> {
-    let Peer::Homard(binary) = peer else { bail!("measured of Homard only") };
-    let node = setup::node().context("no Node that is new enough")?;
+pub(super) async fn full_start(stage: &PeerEnvironment, peer: &Peer) -> Result<Vec<PeerValue>> {
+    let Peer::Homard(binary) = peer else { bail!("only measured for Homard") };
+    let node = setup::node().context("no sufficiently recent version of Node was found")?;
     let plugins = stage.folder.join("plugins");
     let ids: Vec<String> = (0..hooks::PLUGINS).map(|number| format!("plugin-{number}")).collect();
     for (number, id) in ids.iter().enumerate() {
@@ -65,15 +65,15 @@ pub(super) async fn full_start(stage: &Stage, peer: &Peer) -> Result<Vec<Figure>
     }
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let config = hooks::with_plugins(&peer::config(stage.model.port(), WINDOW), &node, &plugins, &ids);
-    let home = Rc::new(gateway::Home::new(binary, &config, &stage.folder.join("full-start.log"))?);
-    recovery::fill(&home.state())?;
+    let home = Rc::new(gateway::GatewayHome::new(binary, &config, &stage.folder.join("full-start.log"))?);
+    recovery::create_sessions(&home.state())?;
     let unknown: Vec<&str> = ids.iter().skip(1).step_by(2).copied().collect();
-    hooks::learned(&Gateway::start_at(home.clone())?, &unknown)?;
+    hooks::wait_for_registrations(&RunningGateway::start_at(home.clone())?, &unknown)?;
     let mut took = Vec::new();
     for _ in 0..STARTS[0] {
         let start = Instant::now();
-        let gateway = Gateway::start_at(home.clone())?;
-        drop(Client::connect(gateway.port(), gateway::TOKEN).await?);
+        let gateway = RunningGateway::start_at(home.clone())?;
+        drop(BenchClient::connect(gateway.port(), gateway::TOKEN).await?);
         took.push(start.elapsed());
     }
     Ok(vec![("full-start", percentile(&took, 50))])

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 
-use super::{page::number, plot::Lines, *};
+use super::{page::number, plot::LineChart, *};
 
 #[test]
 fn figures_are_told_in_three_digits_that_count() {
@@ -12,11 +12,11 @@ fn figures_are_told_in_three_digits_that_count() {
 
 #[test]
 fn a_cell_without_a_figure_says_why() {
-    let mut figures = Figures { peers: vec!["floor".to_owned(), "Homard".to_owned()], ..Figures::default() };
-    figures.enter(Row::History, "floor", Err(anyhow!("it keeps no history")));
-    figures.enter(Row::History, "Homard", Ok(vec![("history", 25.0)]));
-    figures.enter(Row::Start, "floor", Ok(vec![("start", 7.0), ("idle-rss", 2.5)]));
-    figures.enter(Row::Start, "Homard", Ok(vec![("start", 20.0)]));
+    let mut figures = PeerResults { peers: vec!["floor".to_owned(), "Homard".to_owned()], ..PeerResults::default() };
+    figures.enter(PeerRow::History, "floor", Err(anyhow!("the floor has no history")));
+    figures.enter(PeerRow::History, "Homard", Ok(vec![("history", 25.0)]));
+    figures.enter(PeerRow::Start, "floor", Ok(vec![("start", 7.0), ("idle-rss", 2.5)]));
+    figures.enter(PeerRow::Start, "Homard", Ok(vec![("start", 20.0)]));
     assert_eq!(
         page::table(&figures),
         "| | | floor | ZeroClaw 0.8.4 (quoted) | Homard | aim | |\n\
@@ -24,12 +24,12 @@ fn a_cell_without_a_figure_says_why() {
          | cold start to an accepted handshake | ms | 7.00 | 34–40 | **20.0** | ≤ 40 | met |\n\
          | memory, idle | MB | 2.50 | 37 | – [1] | ≤ 25 |  |\n\
          | history of 5,000 × 1 KB, more a turn | ms | – [2] | – | **25.0** | ≤ 20 | **missed** |\n\
-         \n[1] not measured of it\n\
-         \n[2] it keeps no history\n"
+         \n[1] not measured\n\
+         \n[2] the floor has no history\n"
     );
     assert_eq!(
         figures.to_json()["history"]["figures"],
-        json!({"Homard": 25.0, "floor": {"not": "it keeps no history"}})
+        json!({"Homard": 25.0, "floor": {"not": "the floor has no history"}})
     );
 }
 
@@ -47,6 +47,6 @@ fn bars_grow_with_what_they_show_and_names_are_escaped() {
 #[test]
 fn lines_stay_in_the_picture() {
     let lines = vec![("Homard".to_owned(), vec![(1.0, 3.0), (1000.0, 0.0)])];
-    let svg = Lines { title: "x", axes: ["a", "b"], is_logarithmic: true, lines }.to_svg();
+    let svg = LineChart { title: "x", axes: ["a", "b"], is_logarithmic: true, lines }.to_svg();
     assert!(svg.contains(r#"<path d="M70.0 "#) && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
 }

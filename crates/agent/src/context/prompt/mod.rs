@@ -5,8 +5,8 @@
 //! lines are written, except those inside a file, the skills or a caller's text.
 
 mod channel;
-mod house;
-pub(super) mod pages;
+mod environment;
+pub(super) mod files;
 mod replies;
 mod rules;
 pub(super) mod skills;
@@ -21,21 +21,21 @@ use std::{borrow::Cow, path::Path, sync::Arc};
 use homard_model::ToolSpec;
 use homard_store::PromptMode;
 
-use super::scene::{Scene, Stable, Wording};
+use super::prompt_input::{PromptContext, StableInput, Wording};
 use crate::secrets::Secrets;
 
 /// A rendered system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Prompt {
+pub(crate) struct SystemPrompt {
     /// The text.
     pub(crate) text: Arc<str>,
     /// Length in bytes of the prefix that is stable from run to run.
     pub(crate) stable: usize,
     /// Sections in order. Their character counts add up to the total: a line break counts for the section after it.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PromptSection>,
 }
 
-impl Prompt {
+impl SystemPrompt {
     /// Masks secrets and keeps the division into stable and changing text.
     pub(crate) fn masked(self, secrets: &Secrets) -> Self {
         let (stable, rest) = self.text.split_at(self.stable);
@@ -48,7 +48,7 @@ impl Prompt {
 
 /// A section of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct PromptSection {
     /// Name.
     pub(crate) name: &'static str,
     /// Number of characters.
@@ -65,30 +65,35 @@ pub(super) const SKILLS: &str = "Skills";
 pub(super) const TOOLING: &str = "Tooling";
 
 /// An entry of the table of sections.
-struct Section {
+struct SectionDef {
     name: &'static str,
     /// The smallest mode that includes it.
-    least: PromptMode,
-    rich: Writer,
+    min_mode: PromptMode,
+    rich: SectionRenderer,
     /// `None` if a lean prompt omits it.
-    lean: Option<Writer>,
+    lean: Option<SectionRenderer>,
 }
 
 /// Renderer of a section; returns `None` if there is nothing to write.
 #[derive(Clone, Copy)]
-enum Writer {
+enum SectionRenderer {
     /// Uses stable inputs only: written to the prefix.
-    Stable(fn(&Stable<'_>) -> Option<String>),
+    Stable(fn(&StableInput<'_>) -> Option<String>),
     /// Uses all inputs: written to the end.
-    Turn(fn(&Scene<'_>) -> Option<String>),
+    Turn(fn(&PromptContext<'_>) -> Option<String>),
 }
 
 /// All sections with their modes and renderers.
-const SECTIONS: &[Section] = &{
+const SECTIONS: &[SectionDef] = &{
     use PromptMode::{Full, Minimal, None as Nothing};
-    use Writer::{Stable, Turn};
-    const fn section(name: &'static str, least: PromptMode, rich: Writer, lean: Option<Writer>) -> Section {
-        Section { name, least, rich, lean }
+    use SectionRenderer::{Stable, Turn};
+    const fn section(
+        name: &'static str,
+        least: PromptMode,
+        rich: SectionRenderer,
+        lean: Option<SectionRenderer>,
+    ) -> SectionDef {
+        SectionDef { name, min_mode: least, rich, lean }
     }
     [
         section("Identity", Nothing, Stable(rules::identity), Some(Stable(rules::identity))),
@@ -99,13 +104,13 @@ const SECTIONS: &[Section] = &{
         section(SKILLS, Full, Stable(skills::all), Some(Stable(skills::names))),
         section("Memory Recall", Full, Stable(tools::memory), None),
         section("Homard Self-Update", Full, Stable(tools::self_update), None),
-        section("Model Aliases", Full, Stable(house::aliases), None),
-        section("Workspace", Minimal, Stable(house::workspace), Some(Stable(house::short_workspace))),
-        section("Documentation", Full, Stable(house::documentation), None),
-        section("Sandbox", Minimal, Stable(house::sandbox), Some(Stable(house::sandbox))),
-        section("User Identity", Full, Stable(house::owners), None),
-        section("Current Date & Time", Minimal, Stable(house::time), Some(Stable(house::time))),
-        section("Workspace Files (injected)", Minimal, Stable(house::files), None),
+        section("Model Aliases", Full, Stable(environment::aliases), None),
+        section("Workspace", Minimal, Stable(environment::workspace), Some(Stable(environment::short_workspace))),
+        section("Documentation", Full, Stable(environment::documentation), None),
+        section("Sandbox", Minimal, Stable(environment::sandbox), Some(Stable(environment::sandbox))),
+        section("User Identity", Full, Stable(environment::owners), None),
+        section("Current Date & Time", Minimal, Stable(environment::time), Some(Stable(environment::time))),
+        section("Workspace Files (injected)", Minimal, Stable(environment::files), None),
         section("Reply Tags", Full, Stable(replies::tags), None),
         section("Messaging", Full, Stable(channel::messaging), None),
         section("This Channel", Full, Turn(channel::hints), None),
@@ -113,7 +118,7 @@ const SECTIONS: &[Section] = &{
         section("Extra", Minimal, Turn(turn::extra), Some(Turn(turn::extra))),
         section("Reactions", Minimal, Turn(channel::reactions), None),
         section("Reasoning Format", Minimal, Stable(replies::format), Some(Stable(replies::format))),
-        section(PROJECT_CONTEXT, Minimal, Stable(pages::all), Some(Stable(pages::short))),
+        section(PROJECT_CONTEXT, Minimal, Stable(files::all), Some(Stable(files::short))),
         section("Silent Replies", Full, Stable(replies::silence), None),
         section("Heartbeats", Full, Stable(replies::heartbeats), None),
         section("Runtime", Minimal, Turn(turn::runtime), Some(Turn(turn::short_runtime))),
@@ -121,35 +126,35 @@ const SECTIONS: &[Section] = &{
 };
 
 /// Renders a prompt: equal inputs give equal bytes.
-pub(crate) fn write(scene: &Scene<'_>) -> Prompt {
-    let writer = |section: &'static Section| match scene.wording {
+pub(crate) fn render(scene: &PromptContext<'_>) -> SystemPrompt {
+    let writer = |section: &'static SectionDef| match scene.wording {
         Wording::Rich => Some((section.name, section.rich)),
         Wording::Lean => Some((section.name, section.lean?)),
     };
-    let chosen = || SECTIONS.iter().filter(|section| section.least <= scene.mode).filter_map(writer);
-    let mut draft = Draft::default();
+    let chosen = || SECTIONS.iter().filter(|section| section.min_mode <= scene.mode).filter_map(writer);
+    let mut draft = PromptBuffer::default();
     for (name, writer) in chosen() {
-        if let Writer::Stable(write) = writer {
+        if let SectionRenderer::Stable(write) = writer {
             draft.add(name, true, write(&scene.stable));
         }
     }
     let stable = draft.text.len();
     for (name, writer) in chosen() {
-        if let Writer::Turn(write) = writer {
+        if let SectionRenderer::Turn(write) = writer {
             draft.add(name, false, write(scene));
         }
     }
-    Prompt { text: draft.text.into(), stable, parts: draft.parts }
+    SystemPrompt { text: draft.text.into(), stable, parts: draft.parts }
 }
 
 /// A prompt under construction.
 #[derive(Default)]
-struct Draft {
+struct PromptBuffer {
     text: String,
-    parts: Vec<Part>,
+    parts: Vec<PromptSection>,
 }
 
-impl Draft {
+impl PromptBuffer {
     fn add(&mut self, name: &'static str, is_stable: bool, section: Option<String>) {
         let Some(section) = section else { return };
         let start = self.text.len();
@@ -158,32 +163,32 @@ impl Draft {
             self.text.push('\n');
         }
         self.text.push_str(&section);
-        self.parts.push(Part { name, chars: self.text[start..].chars().count(), is_stable });
+        self.parts.push(PromptSection { name, chars: self.text[start..].chars().count(), is_stable });
     }
 }
 
 /// Maximum characters of a value within a line.
-const VALUE: usize = 1_000;
+const MAX_VALUE_CHARS: usize = 1_000;
 
 /// Sanitizes a value within a line, so that it cannot start another line.
-fn line(value: &str) -> String {
+fn sanitize(value: &str) -> String {
     let is_break = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let value = value.trim().chars().map(|c| if is_break(c) { ' ' } else { c });
-    value.take(VALUE).collect()
+    value.take(MAX_VALUE_CHARS).collect()
 }
 
 /// Sanitizes an optional value; `None` if it is empty.
-fn known(value: Option<&str>) -> Option<String> {
-    value.map(line).filter(|value| !value.is_empty())
+fn sanitized(value: Option<&str>) -> Option<String> {
+    value.map(sanitize).filter(|value| !value.is_empty())
 }
 
 /// Sanitizes a path.
 fn path(path: &Path) -> String {
-    line(&path.to_string_lossy())
+    sanitize(&path.to_string_lossy())
 }
 
 /// Returns a trimmed text, if it is not empty.
-fn words(text: Option<&str>) -> Option<&str> {
+fn non_empty(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 

@@ -1,12 +1,12 @@
 //! Prompt sections about replies: quoting, voice and silence.
 
-use super::{Stable, words};
-use crate::schedule::heartbeat::OK;
+use super::{StableInput, non_empty};
+use crate::schedule::heartbeat::ACK_TOKEN;
 
 /// The reply that is not sent.
 pub(super) const SILENT: &str = "NO_REPLY";
 
-pub(super) fn tags(_: &Stable<'_>) -> Option<String> {
+pub(super) fn tags(_: &StableInput<'_>) -> Option<String> {
     let text = "\
 ## Reply Tags
 Where a channel can quote, a tag at the very beginning of a reply makes it an answer to a message:
@@ -16,20 +16,20 @@ The tag is taken out before the reply is sent.";
     Some(text.to_owned())
 }
 
-pub(super) fn voice(stable: &Stable<'_>) -> Option<String> {
-    Some(format!("## Voice (TTS)\n{}", words(stable.voice)?))
+pub(super) fn voice(stable: &StableInput<'_>) -> Option<String> {
+    Some(format!("## Voice (TTS)\n{}", non_empty(stable.voice)?))
 }
 
-pub(super) fn format(stable: &Stable<'_>) -> Option<String> {
+pub(super) fn format(stable: &StableInput<'_>) -> Option<String> {
     let text = "\
 ## Reasoning Format
 Write every reply in two parts and nothing outside of them:
-<think>your thoughts, which nobody sees</think>
+<think>your reasoning, which is not shown</think>
 <final>what the person reads</final>";
-    stable.is_tagged.then(|| text.to_owned())
+    stable.needs_tags.then(|| text.to_owned())
 }
 
-pub(super) fn silence(_: &Stable<'_>) -> Option<String> {
+pub(super) fn silence(_: &StableInput<'_>) -> Option<String> {
     Some(format!(
         "## Silent Replies\n\
          When nothing should be said, reply with {SILENT} and not one character more. Never put it into a reply that says \
@@ -37,14 +37,14 @@ pub(super) fn silence(_: &Stable<'_>) -> Option<String> {
     ))
 }
 
-pub(super) fn heartbeats(stable: &Stable<'_>) -> Option<String> {
-    let what = match words(stable.heartbeat) {
-        Some(prompt) => format!("A heartbeat is a message that nobody wrote. It says: {prompt}"),
-        None => "A heartbeat is a message that nobody wrote; it says so.".to_owned(),
+pub(super) fn heartbeats(stable: &StableInput<'_>) -> Option<String> {
+    let what = match non_empty(stable.heartbeat) {
+        Some(prompt) => format!("A heartbeat is a message from a timer, not from a person. It says: {prompt}"),
+        None => "A heartbeat is a message from a timer, not from a person; it begins by saying so.".to_owned(),
     };
     Some(format!(
         "## Heartbeats\n\
          {what}\n\
-         If nothing needs attention then, reply with {OK} and nothing else. If something does, say what, without {OK}."
+         If nothing needs attention then, reply with {ACK_TOKEN} and nothing else. If something does, say what, without {ACK_TOKEN}."
     ))
 }

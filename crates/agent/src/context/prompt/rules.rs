@@ -1,17 +1,17 @@
 //! Prompt sections about identity, style and safety.
 
-use super::{Stable, known};
+use super::{StableInput, sanitized};
 
-pub(super) fn identity(stable: &Stable<'_>) -> Option<String> {
+pub(super) fn identity(stable: &StableInput<'_>) -> Option<String> {
     let own = &stable.identity;
-    let name = known(own.name).or_else(|| known(own.display_name));
-    let who: Vec<_> = name.into_iter().chain(known(own.emoji)).collect();
+    let name = sanitized(own.name).or_else(|| sanitized(own.display_name));
+    let who: Vec<_> = name.into_iter().chain(sanitized(own.emoji)).collect();
     let who = if who.is_empty() { String::new() } else { format!("{}, ", who.join(" ")) };
-    let theme = known(own.theme).map_or_else(String::new, |theme| format!(" Your manner: {theme}."));
+    let theme = sanitized(own.theme).map_or_else(String::new, |theme| format!(" Your manner: {theme}."));
     Some(format!("You are {who}a personal assistant in Homard. You work for the person who writes to you.{theme}"))
 }
 
-pub(super) fn style(stable: &Stable<'_>) -> Option<String> {
+pub(super) fn style(stable: &StableInput<'_>) -> Option<String> {
     let text = "\
 ## Tool Call Style
 - Use a tool when the answer depends on files, commands or news; otherwise just answer.
@@ -21,7 +21,7 @@ pub(super) fn style(stable: &Stable<'_>) -> Option<String> {
     (!stable.tools.is_empty()).then(|| text.to_owned())
 }
 
-pub(super) fn short_style(stable: &Stable<'_>) -> Option<String> {
+pub(super) fn short_style(stable: &StableInput<'_>) -> Option<String> {
     let text = "\
 ## Tool Call Style
 - Use a tool when the answer depends on files or commands; otherwise just answer.
@@ -30,7 +30,7 @@ pub(super) fn short_style(stable: &Stable<'_>) -> Option<String> {
     (!stable.tools.is_empty()).then(|| text.to_owned())
 }
 
-pub(super) fn safety(_: &Stable<'_>) -> Option<String> {
+pub(super) fn safety(_: &StableInput<'_>) -> Option<String> {
     let text = "\
 ## Safety
 - Do what was asked and nothing beyond it. If you are told to stop, stop.
@@ -41,7 +41,7 @@ pub(super) fn safety(_: &Stable<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-pub(super) fn short_safety(_: &Stable<'_>) -> Option<String> {
+pub(super) fn short_safety(_: &StableInput<'_>) -> Option<String> {
     let text = "\
 ## Safety
 - Do what was asked and nothing beyond it. Ask before you delete, overwrite or send something.
@@ -50,11 +50,11 @@ pub(super) fn short_safety(_: &Stable<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-pub(super) fn cli(_: &Stable<'_>) -> Option<String> {
+pub(super) fn cli(_: &StableInput<'_>) -> Option<String> {
     let text = "\
 ## Homard CLI Quick Reference
-On the command line `homard status` tells how Homard is doing, `homard gateway run` starts its gateway, and \
-`homard sessions`, `homard models` and `homard cron` show what they are named after.
+On the command line `homard status` shows the state of Homard, `homard gateway run` starts its gateway, and \
+`homard sessions`, `homard models` and `homard cron` list sessions, models and scheduled jobs.
 `homard help` and `homard COMMAND --help` list the rest. Look there; do not make up commands or flags.";
     Some(text.to_owned())
 }

@@ -4,12 +4,14 @@
 
 use std::{path::Path, sync::LazyLock};
 
-use homard_workspace::{Body, Page};
+use homard_workspace::{PageBody, PromptPage};
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::{
-    super::scene::{Access, Browser, Identity, Reactions, Runtime, Sandbox, Turn, mode_of},
+    super::prompt_input::{
+        Browser, PromptIdentity, PromptSandbox, ReactionLevel, RuntimeInfo, SandboxAccess, TurnInput, mode_of,
+    },
     *,
 };
 
@@ -87,22 +89,22 @@ static MANY: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
     FOUR.iter().cloned().chain(more).collect()
 });
 
-static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
+static PAGES: LazyLock<Vec<PromptPage>> = LazyLock::new(|| {
     let page = |name: &'static str, body| {
         let chars = match &body {
-            Body::Whole(text) => str::chars(text).count(),
-            Body::Cut(_) => 25_000,
-            Body::Missing | Body::Unusable(_) => 0,
+            PageBody::Whole(text) => str::chars(text).count(),
+            PageBody::Cut(_) => 25_000,
+            PageBody::Missing | PageBody::Unusable(_) => 0,
         };
-        Page { name: name.into(), path: Path::new("/home/ann/desk").join(name), body, chars }
+        PromptPage { name: name.into(), path: Path::new("/home/ann/desk").join(name), body, chars }
     };
     vec![
-        page("AGENTS.md", Body::Whole("# How we work\n\n- Be brief.".to_owned())),
-        page("SOUL.md", Body::Whole("Warm and curious.".to_owned())),
-        page("TOOLS.md", Body::Missing),
-        page("IDENTITY.md", Body::Cut("- **Name:** Pip\n\n[a mark]\n\nthe end".to_owned())),
-        page("USER.md", Body::Unusable("it is a folder".to_owned())),
-        page("BOOTSTRAP.md", Body::Whole("Say hello.".to_owned())),
+        page("AGENTS.md", PageBody::Whole("# How we work\n\n- Be brief.".to_owned())),
+        page("SOUL.md", PageBody::Whole("Warm and curious.".to_owned())),
+        page("TOOLS.md", PageBody::Missing),
+        page("IDENTITY.md", PageBody::Cut("- **Name:** Pip\n\n[a mark]\n\nthe end".to_owned())),
+        page("USER.md", PageBody::Unusable("it is a folder".to_owned())),
+        page("BOOTSTRAP.md", PageBody::Whole("Say hello.".to_owned())),
     ]
 });
 
@@ -123,9 +125,9 @@ static ALIASES: LazyLock<Vec<(String, String)>> =
     LazyLock::new(|| vec![("opus".to_owned(), "anthropic/claude-opus".to_owned())]);
 
 /// Inputs without optional values.
-pub(in crate::context) fn bare(mode: PromptMode, wording: Wording) -> Scene<'static> {
-    let stable = Stable {
-        identity: Identity::default(),
+pub(in crate::context) fn bare(mode: PromptMode, wording: Wording) -> PromptContext<'static> {
+    let stable = StableInput {
+        identity: PromptIdentity::default(),
         tools: &[],
         skills: "",
         aliases: &[],
@@ -134,19 +136,19 @@ pub(in crate::context) fn bare(mode: PromptMode, wording: Wording) -> Scene<'sta
         sandbox: None,
         owners: &[],
         zone: None,
-        pages: &[],
+        files: &[],
         voice: None,
-        is_tagged: false,
+        needs_tags: false,
         heartbeat: None,
     };
-    let runtime = Runtime { agent: "main", ..Runtime::default() };
-    Scene { mode, wording, stable, turn: Turn { runtime, ..Turn::default() } }
+    let runtime = RuntimeInfo { agent: "main", ..RuntimeInfo::default() };
+    PromptContext { mode, wording, stable, turn: TurnInput { runtime, ..TurnInput::default() } }
 }
 
 /// Inputs with all values.
-pub(in crate::context) fn full(mode: PromptMode, wording: Wording) -> Scene<'static> {
-    let stable = Stable {
-        identity: Identity {
+pub(in crate::context) fn full(mode: PromptMode, wording: Wording) -> PromptContext<'static> {
+    let stable = StableInput {
+        identity: PromptIdentity {
             display_name: Some("Main"),
             name: Some("Pip"),
             emoji: Some("🦞"),
@@ -157,21 +159,21 @@ pub(in crate::context) fn full(mode: PromptMode, wording: Wording) -> Scene<'sta
         aliases: &ALIASES,
         workspace: Path::new("/home/ann/desk"),
         docs: Some(Path::new("/usr/share/doc/homard")),
-        sandbox: Some(Sandbox {
+        sandbox: Some(PromptSandbox {
             dir: Path::new("/workspace"),
-            access: Access::Read,
+            access: SandboxAccess::Read,
             mount: Some(Path::new("/agent")),
             browser: Browser::Inside,
             elevated: Some("ask"),
         }),
         owners: &WORDS[0],
         zone: Some("Europe/Berlin"),
-        pages: &PAGES,
+        files: &PAGES,
         voice: Some("Replies are spoken: short sentences, no tables."),
-        is_tagged: true,
+        needs_tags: true,
         heartbeat: Some("Look around."),
     };
-    let runtime = Runtime {
+    let runtime = RuntimeInfo {
         agent: "main",
         host: Some("lighthouse"),
         repo: Some("/home/ann/desk"),
@@ -181,22 +183,22 @@ pub(in crate::context) fn full(mode: PromptMode, wording: Wording) -> Scene<'sta
         default_model: Some("anthropic/claude-sonnet"),
         shell: Some("bash"),
     };
-    let turn = Turn {
+    let turn = TurnInput {
         extra: Some("Four friends, one dinner.\n\nBe kind."),
         channel: Some("telegram"),
         capabilities: &WORDS[1],
         hints: &WORDS[2],
-        reactions: Some(Reactions::Minimal),
+        reactions: Some(ReactionLevel::Minimal),
         runtime,
         thinking: "low",
         reasoning: "stream",
     };
-    Scene { mode, wording, stable, turn }
+    PromptContext { mode, wording, stable, turn }
 }
 
 /// Renders a prompt for a snapshot, with a mark at the end of the stable prefix.
-fn marked(scene: &Scene<'_>) -> String {
-    let Prompt { text, stable, .. } = write(scene);
+fn marked(scene: &PromptContext<'_>) -> String {
+    let SystemPrompt { text, stable, .. } = render(scene);
     let (head, tail) = text.split_at(stable);
     format!("{head}\n~~~ from here on it may change ~~~{tail}")
 }
@@ -222,11 +224,11 @@ fn the_golden_scenes_have_their_words() {
 }
 
 /// Returns the headings of a prompt.
-fn headings(scene: &Scene<'_>) -> Vec<String> {
+fn headings(scene: &PromptContext<'_>) -> Vec<String> {
     let mut scene = *scene;
-    scene.stable.pages = &PAGES[4..5];
+    scene.stable.files = &PAGES[4..5];
     let is_heading = |line: &&str| ["## ", "# "].iter().any(|mark| line.starts_with(mark));
-    write(&scene).text.lines().filter(is_heading).map(str::to_owned).collect()
+    render(&scene).text.lines().filter(is_heading).map(str::to_owned).collect()
 }
 
 #[test]
@@ -308,12 +310,12 @@ fn a_lean_prompt_with_its_tools_stays_below_two_thousand_tokens() {
     let names = ["AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md", "BOOTSTRAP.md"];
     let pages = names.map(|name| {
         let text = "Words. ".repeat(102);
-        Page { name: name.into(), path: name.into(), chars: text.chars().count(), body: Body::Whole(text) }
+        PromptPage { name: name.into(), path: name.into(), chars: text.chars().count(), body: PageBody::Whole(text) }
     });
     assert!(pages.iter().map(|page| page.chars).sum::<usize>() >= 4_998);
     let skills = SKILL_LIST.repeat(50);
     let mut scene = full(PromptMode::Full, Wording::Lean);
-    scene.stable = Stable { tools: &FOUR, pages: &pages, skills: &skills, sandbox: None, ..scene.stable };
+    scene.stable = StableInput { tools: &FOUR, files: &pages, skills: &skills, sandbox: None, ..scene.stable };
     scene.turn.extra = None;
     let schemas = FOUR.iter().map(|tool| {
         json!({"type": "function", "function": {
@@ -321,7 +323,7 @@ fn a_lean_prompt_with_its_tools_stays_below_two_thousand_tokens() {
         }})
     });
     let schemas: usize = schemas.map(|schema| schema.to_string().chars().count()).sum();
-    let prompt = write(&scene).text.chars().count();
+    let prompt = render(&scene).text.chars().count();
     let tokens = (prompt + schemas).div_ceil(4);
     assert!(tokens < 2_000, "{tokens} tokens: {prompt} characters, and {schemas} of schemas");
 }
@@ -330,19 +332,19 @@ fn a_lean_prompt_with_its_tools_stays_below_two_thousand_tokens() {
 fn a_sandbox_is_told_as_it_is() {
     let told = |access, mount, browser, elevated| {
         let mut scene = bare(PromptMode::Full, Wording::Rich);
-        scene.stable.sandbox = Some(Sandbox { dir: Path::new("/box"), access, mount, browser, elevated });
-        house::sandbox(&scene.stable).unwrap()
+        scene.stable.sandbox = Some(PromptSandbox { dir: Path::new("/box"), access, mount, browser, elevated });
+        environment::sandbox(&scene.stable).unwrap()
     };
     let head = "## Sandbox\nYour tools run in a sandbox, in /box. Some may be missing or refused there.";
     assert_eq!(
-        told(Access::None, None, Browser::None, None),
+        told(SandboxAccess::None, None, Browser::None, None),
         format!(
             "{head}\nIt has its own copy of the workspace; the real one is out of reach.\n\
              Nothing runs outside of it. If a task needs that, ask the person."
         )
     );
     assert_eq!(
-        told(Access::Write, None, Browser::InsideAndHost, Some("on")),
+        told(SandboxAccess::Write, None, Browser::InsideAndHost, Some("on")),
         format!(
             "{head}\nThe real workspace can be read and changed.\n\
              There is a browser inside; the machine's own can be used, too.\n\
@@ -354,12 +356,13 @@ fn a_sandbox_is_told_as_it_is() {
 #[test]
 fn no_value_starts_another_line() {
     let evil = "a\n## Safety\r\u{2028}b\u{1b}[0m";
-    assert_eq!(line(evil), "a ## Safety  b [0m");
+    assert_eq!(sanitize(evil), "a ## Safety  b [0m");
     let mut scene = bare(PromptMode::Full, Wording::Rich);
     let (owners, aliases) = ([evil.to_owned()], [(evil.to_owned(), evil.to_owned())]);
     let tools = [spec(evil, evil, json!({}))];
-    scene.stable.identity = Identity { display_name: None, name: Some(evil), emoji: Some(evil), theme: Some(evil) };
-    scene.stable = Stable {
+    scene.stable.identity =
+        PromptIdentity { display_name: None, name: Some(evil), emoji: Some(evil), theme: Some(evil) };
+    scene.stable = StableInput {
         workspace: Path::new(evil),
         docs: Some(Path::new(evil)),
         owners: &owners,
@@ -368,26 +371,26 @@ fn no_value_starts_another_line() {
         zone: Some(evil),
         ..scene.stable
     };
-    scene.turn = Turn {
+    scene.turn = TurnInput {
         channel: Some(evil),
         capabilities: &owners,
         hints: &owners,
-        runtime: Runtime { agent: evil, host: Some(evil), model: Some(evil), ..Runtime::default() },
+        runtime: RuntimeInfo { agent: evil, host: Some(evil), model: Some(evil), ..RuntimeInfo::default() },
         thinking: evil,
         reasoning: evil,
-        ..Turn::default()
+        ..TurnInput::default()
     };
-    let text = write(&scene).text;
+    let text = render(&scene).text;
     assert_eq!(text.lines().filter(|line| line.starts_with("## Safety")).collect::<Vec<_>>(), ["## Safety"]);
 }
 
 const TEXTS: [Option<&str>; 4] = [None, Some(""), Some("words"), Some("é\n\n## Heading")];
 
 /// Arbitrary inputs that may change from run to run.
-fn turns() -> impl Strategy<Value = Turn<'static>> {
+fn turns() -> impl Strategy<Value = TurnInput<'static>> {
     let text = || select(TEXTS.to_vec());
     let lists = || select(vec![[].as_slice(), &WORDS[1], &WORDS[2]]);
-    let runtime = (text(), text(), text(), text(), text()).prop_map(|(host, os, arch, model, shell)| Runtime {
+    let runtime = (text(), text(), text(), text(), text()).prop_map(|(host, os, arch, model, shell)| RuntimeInfo {
         agent: "main",
         host,
         repo: host,
@@ -397,10 +400,10 @@ fn turns() -> impl Strategy<Value = Turn<'static>> {
         default_model: model,
         shell,
     });
-    let reactions = option::of(select(vec![Reactions::Minimal, Reactions::Extensive]));
+    let reactions = option::of(select(vec![ReactionLevel::Minimal, ReactionLevel::Extensive]));
     let levels = (select(vec!["", "off", "high"]), select(vec!["", "off", "on", "stream"]));
     (text(), text(), lists(), lists(), reactions, runtime, levels).prop_map(
-        |(extra, channel, capabilities, hints, reactions, runtime, (thinking, reasoning))| Turn {
+        |(extra, channel, capabilities, hints, reactions, runtime, (thinking, reasoning))| TurnInput {
             extra,
             channel,
             capabilities,
@@ -414,7 +417,7 @@ fn turns() -> impl Strategy<Value = Turn<'static>> {
 }
 
 /// Stable inputs, with or without optional values.
-fn scenes() -> impl Strategy<Value = Scene<'static>> {
+fn scenes() -> impl Strategy<Value = PromptContext<'static>> {
     let mode = select(vec![PromptMode::None, PromptMode::Minimal, PromptMode::Full]);
     let wording = select(vec![Wording::Rich, Wording::Lean]);
     (mode, wording, any::<bool>()).prop_map(
@@ -427,21 +430,21 @@ fn scenes() -> impl Strategy<Value = Scene<'static>> {
 proptest! {
     #[test]
     fn the_beginning_does_not_depend_on_the_turn(scene in scenes(), one in turns(), two in turns()) {
-        let (one, two) = (write(&Scene { turn: one, ..scene }), write(&Scene { turn: two, ..scene }));
+        let (one, two) = (render(&PromptContext { turn: one, ..scene }), render(&PromptContext { turn: two, ..scene }));
         prop_assert_eq!(&one.text[..one.stable], &two.text[..two.stable]);
         prop_assert!(one.stable > 0);
     }
 
     #[test]
     fn a_scene_always_gives_the_same_prompt(scene in scenes(), turn in turns()) {
-        let scene = Scene { turn, ..scene };
-        prop_assert_eq!(write(&scene), write(&scene));
+        let scene = PromptContext { turn, ..scene };
+        prop_assert_eq!(render(&scene), render(&scene));
     }
 
     #[test]
     fn the_parts_are_the_whole(scene in scenes(), turn in turns()) {
-        let Prompt { text, stable, parts } = write(&Scene { turn, ..scene });
-        let sum = |parts: &mut dyn Iterator<Item = &Part>| parts.map(|part| part.chars).sum::<usize>();
+        let SystemPrompt { text, stable, parts } = render(&PromptContext { turn, ..scene });
+        let sum = |parts: &mut dyn Iterator<Item = &PromptSection>| parts.map(|part| part.chars).sum::<usize>();
         prop_assert_eq!(sum(&mut parts.iter()), text.chars().count());
         prop_assert_eq!(sum(&mut parts.iter().filter(|part| part.is_stable)), text[..stable].chars().count());
         prop_assert!(parts.is_sorted_by_key(|part| !part.is_stable));

@@ -2,10 +2,10 @@
 
 use homard_model::ToolSpec;
 
-use super::{Stable, line, pages, tool};
+use super::{StableInput, files, sanitize, tool};
 
 /// Tools that are listed first, in this order; others follow by name.
-const ORDER: [&str; 23] = [
+const LIST_ORDER: [&str; 23] = [
     "read",
     "write",
     "edit",
@@ -32,13 +32,13 @@ const ORDER: [&str; 23] = [
 ];
 
 /// Maximum characters of a tool's description in the list.
-const SUMMARY: usize = 160;
+const MAX_SUMMARY_CHARS: usize = 160;
 
 const NO_TOOLS: &str = "\
 ## Tooling
 You have no tools here: answer from what you know and what you are told.";
 
-pub(super) fn tooling(stable: &Stable<'_>) -> Option<String> {
+pub(super) fn tooling(stable: &StableInput<'_>) -> Option<String> {
     let tools = in_order(stable.tools);
     if tools.is_empty() {
         return Some(NO_TOOLS.to_owned());
@@ -48,36 +48,36 @@ pub(super) fn tooling(stable: &Stable<'_>) -> Option<String> {
         "These are your tools, and there are no others. Call each by its name as it is written here.".to_owned(),
     ];
     lines.extend(tools.iter().map(|tool| match summary(&tool.description) {
-        summary if summary.is_empty() => format!("- {}", line(&tool.name)),
-        summary => format!("- {}: {summary}", line(&tool.name)),
+        summary if summary.is_empty() => format!("- {}", sanitize(&tool.name)),
+        summary => format!("- {}: {summary}", sanitize(&tool.name)),
     }));
-    if pages::has(stable, "TOOLS.md") {
+    if files::has(stable, "TOOLS.md") {
         lines.push("TOOLS.md is about how to use tools here; it does not decide which ones you have.".to_owned());
     }
     if let Some(spawn) = tool(stable.tools, "sessions_spawn") {
         lines.push(format!(
             "Give long or separate work to a sub-agent with {}; it reports when it is done, so do not keep asking.",
-            line(spawn)
+            sanitize(spawn)
         ));
     }
     Some(lines.join("\n"))
 }
 
 /// Renders the names only: the schemas in the request describe the tools.
-pub(super) fn names(stable: &Stable<'_>) -> Option<String> {
-    let names: Vec<_> = in_order(stable.tools).iter().map(|tool| line(&tool.name)).collect();
+pub(super) fn names(stable: &StableInput<'_>) -> Option<String> {
+    let names: Vec<_> = in_order(stable.tools).iter().map(|tool| sanitize(&tool.name)).collect();
     Some(match names.as_slice() {
         [] => NO_TOOLS.to_owned(),
         names => format!("## Tooling\nYour tools, and there are no others: {}.", names.join(", ")),
     })
 }
 
-pub(super) fn memory(stable: &Stable<'_>) -> Option<String> {
+pub(super) fn memory(stable: &StableInput<'_>) -> Option<String> {
     let look = match (tool(stable.tools, "memory_search"), tool(stable.tools, "memory_get")) {
         (Some(search), Some(get)) => {
-            format!("search it with {}, then read the lines that you need with {}", line(search), line(get))
+            format!("search it with {}, then read the lines that you need with {}", sanitize(search), sanitize(get))
         }
-        (Some(one), None) | (None, Some(one)) => format!("look there with {}", line(one)),
+        (Some(one), None) | (None, Some(one)) => format!("look there with {}", sanitize(one)),
         (None, None) => return None,
     };
     Some(format!(
@@ -87,20 +87,20 @@ pub(super) fn memory(stable: &Stable<'_>) -> Option<String> {
     ))
 }
 
-pub(super) fn self_update(stable: &Stable<'_>) -> Option<String> {
-    let gateway = line(tool(stable.tools, "gateway")?);
+pub(super) fn self_update(stable: &StableInput<'_>) -> Option<String> {
+    let gateway = sanitize(tool(stable.tools, "gateway")?);
     Some(format!(
         "## Homard Self-Update\n\
          With {gateway} you can read the configuration (config.get, config.schema), change it (config.patch, config.apply) \
          and update Homard (update.run). Change or update only when the person asks for just that. Homard may restart \
-         after it and then takes up this session again."
+         afterwards and then resumes this session."
     ))
 }
 
 /// Sorts tools for the list; of names that differ only in case the first is kept.
 fn in_order(tools: &[ToolSpec]) -> Vec<&ToolSpec> {
     let mut keyed: Vec<_> = tools.iter().map(|tool| (tool.name.to_lowercase(), tool)).collect();
-    let rank = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
+    let rank = |name: &str| LIST_ORDER.iter().position(|known| *known == name).unwrap_or(LIST_ORDER.len());
     keyed.sort_by(|(a, _), (b, _)| (rank(a), a).cmp(&(rank(b), b)));
     keyed.dedup_by(|(later, _), (kept, _)| later == kept);
     keyed.into_iter().map(|(_, tool)| tool).collect()
@@ -113,8 +113,8 @@ fn summary(description: &str) -> String {
         // The full stop in "e.g. this" does not end a sentence: the next one begins with a capital.
         text[*end..].strip_prefix(' ').is_some_and(|rest| rest.starts_with(char::is_uppercase))
     });
-    let sentence = line(end.map_or(text.as_str(), |end| &text[..end]));
-    match sentence.char_indices().nth(SUMMARY) {
+    let sentence = sanitize(end.map_or(text.as_str(), |end| &text[..end]));
+    match sentence.char_indices().nth(MAX_SUMMARY_CHARS) {
         Some((end, _)) => format!("{}…", sentence[..end].trim_end()),
         None => sentence,
     }
@@ -146,7 +146,7 @@ mod tests {
         ] {
             assert_eq!(summary(description), expected);
         }
-        assert_eq!(summary(&"é".repeat(SUMMARY)), "é".repeat(SUMMARY));
-        assert_eq!(summary(&"é".repeat(SUMMARY + 1)), format!("{}…", "é".repeat(SUMMARY)));
+        assert_eq!(summary(&"é".repeat(MAX_SUMMARY_CHARS)), "é".repeat(MAX_SUMMARY_CHARS));
+        assert_eq!(summary(&"é".repeat(MAX_SUMMARY_CHARS + 1)), format!("{}…", "é".repeat(MAX_SUMMARY_CHARS)));
     }
 }

@@ -2,49 +2,49 @@
 
 use homard_store::PromptMode;
 
-use super::{super::scene::Scene, known, words};
+use super::{super::prompt_input::PromptContext, non_empty, sanitized};
 
-pub(super) fn extra(scene: &Scene<'_>) -> Option<String> {
+pub(super) fn extra(scene: &PromptContext<'_>) -> Option<String> {
     let heading = match scene.mode {
         PromptMode::Full => "## Group Chat Context",
         PromptMode::Minimal | PromptMode::None => "## Subagent Context",
     };
-    Some(format!("{heading}\n{}", words(scene.turn.extra)?))
+    Some(format!("{heading}\n{}", non_empty(scene.turn.extra)?))
 }
 
-pub(super) fn runtime(scene: &Scene<'_>) -> Option<String> {
-    let level = known(Some(scene.turn.reasoning)).unwrap_or_else(|| "off".to_owned());
+pub(super) fn runtime(scene: &PromptContext<'_>) -> Option<String> {
+    let level = sanitized(Some(scene.turn.reasoning)).unwrap_or_else(|| "off".to_owned());
     let seen = match level.as_str() {
-        "on" => "the person reads your thoughts before the reply",
-        "stream" => "the person reads your thoughts as they come",
-        _ => "the person does not see your thoughts",
+        "on" => "the person reads your reasoning before the reply",
+        "stream" => "the person reads your reasoning as it is streamed",
+        _ => "the person does not see your reasoning",
     };
     let reasoning = format!("Reasoning: {level} ({seen}; /reasoning changes it).");
     Some(format!("{}\n{reasoning}", short_runtime(scene)?))
 }
 
-pub(super) fn short_runtime(scene: &Scene<'_>) -> Option<String> {
+pub(super) fn short_runtime(scene: &PromptContext<'_>) -> Option<String> {
     let turn = &scene.turn;
     let runtime = &turn.runtime;
-    let os = match (known(runtime.os), known(runtime.arch)) {
+    let os = match (sanitized(runtime.os), sanitized(runtime.arch)) {
         (Some(os), Some(arch)) => Some(format!("{os} ({arch})")),
         (os, arch) => os.or(arch),
     };
-    let capabilities: Vec<_> = turn.capabilities.iter().filter_map(|capability| known(Some(capability))).collect();
+    let capabilities: Vec<_> = turn.capabilities.iter().filter_map(|capability| sanitized(Some(capability))).collect();
     let capabilities = if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(",") };
-    let channel = known(turn.channel);
+    let channel = sanitized(turn.channel);
     let capabilities = channel.is_some().then_some(capabilities);
     let facts = [
-        ("agent", known(Some(runtime.agent))),
-        ("host", known(runtime.host)),
-        ("repo", known(runtime.repo)),
+        ("agent", sanitized(Some(runtime.agent))),
+        ("host", sanitized(runtime.host)),
+        ("repo", sanitized(runtime.repo)),
         ("os", os),
-        ("model", known(runtime.model)),
-        ("default_model", known(runtime.default_model)),
-        ("shell", known(runtime.shell)),
+        ("model", sanitized(runtime.model)),
+        ("default_model", sanitized(runtime.default_model)),
+        ("shell", sanitized(runtime.shell)),
         ("channel", channel),
         ("capabilities", capabilities),
-        ("thinking", Some(known(Some(turn.thinking)).unwrap_or_else(|| "off".to_owned()))),
+        ("thinking", Some(sanitized(Some(turn.thinking)).unwrap_or_else(|| "off".to_owned()))),
     ];
     let facts = facts.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
     Some(format!("## Runtime\nRuntime: {}", facts.collect::<Vec<_>>().join(" | ")))

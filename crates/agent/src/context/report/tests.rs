@@ -7,20 +7,20 @@ use serde_json::json;
 use super::{
     super::{
         prompt::{self, tests::full},
-        scene::Wording,
+        prompt_input::Wording,
     },
     *,
 };
-use crate::command::Ask;
+use crate::command::ContextDetail;
 
-fn report(mode: PromptMode, wording: Wording) -> Report {
-    report_from(Source::Run, mode, wording)
+fn report(mode: PromptMode, wording: Wording) -> ContextReport {
+    report_from(ReportSource::Run, mode, wording)
 }
 
-fn report_from(source: Source, mode: PromptMode, wording: Wording) -> Report {
+fn report_from(source: ReportSource, mode: PromptMode, wording: Wording) -> ContextReport {
     let scene = full(mode, wording);
     let (session, key) = (SessionId::parse("s-1").unwrap(), SessionKey::parse("main", &AgentId::main()).unwrap());
-    let about = About {
+    let about = ReportParams {
         source,
         at: 7,
         session: &session,
@@ -31,7 +31,7 @@ fn report_from(source: Source, mode: PromptMode, wording: Wording) -> Report {
         sandbox: "all",
         confines_commands: false,
     };
-    Report::of(&scene, &prompt::write(&scene), &about)
+    ContextReport::of(&scene, &prompt::render(&scene), &about)
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_report_has_the_shape_of_openclaws() {
 
 #[test]
 fn a_report_about_what_was_not_sent_says_so() {
-    let estimate = report_from(Source::Estimate, PromptMode::Full, Wording::Rich);
+    let estimate = report_from(ReportSource::Estimate, PromptMode::Full, Wording::Rich);
     let sent = report(PromptMode::Full, Wording::Rich);
-    assert_eq!(estimate, Report { source: "estimate".to_owned(), ..sent });
+    assert_eq!(estimate, ContextReport { source: "estimate".to_owned(), ..sent });
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn the_sums_are_right() {
         [(PromptMode::Full, Wording::Rich), (PromptMode::Full, Wording::Lean), (PromptMode::Minimal, Wording::Rich)]
     {
         let report = report(mode, wording);
-        let chars = prompt::write(&full(mode, wording)).text.chars().count();
-        let Sums { chars: all, project_context_chars, non_project_context_chars } = report.system_prompt;
+        let chars = prompt::render(&full(mode, wording)).text.chars().count();
+        let PromptSizes { chars: all, project_context_chars, non_project_context_chars } = report.system_prompt;
         assert_eq!((all, project_context_chars + non_project_context_chars), (chars, chars));
         assert_eq!(report.tools.schema_chars, report.tools.entries.iter().map(|tool| tool.schema_chars).sum::<usize>());
     }
@@ -84,26 +84,26 @@ fn the_sums_are_right() {
 #[test]
 fn what_is_not_told_weighs_nothing() {
     let report = report(PromptMode::None, Wording::Rich);
-    let Sums { chars, project_context_chars, .. } = report.system_prompt;
+    let PromptSizes { chars, project_context_chars, .. } = report.system_prompt;
     assert_eq!((chars, project_context_chars), (report.parts[0].chars, 0));
     assert_eq!(
         (report.injected_workspace_files, report.skills, report.tools.list_chars),
-        (vec![], Skills::default(), 0)
+        (vec![], SkillsReport::default(), 0)
     );
 }
 
 #[test]
 fn a_report_is_read_back_and_so_is_openclaws() {
     let report = report(PromptMode::Full, Wording::Rich);
-    assert_eq!(serde_json::from_value::<Report>(serde_json::to_value(&report).unwrap()).unwrap(), report);
+    assert_eq!(serde_json::from_value::<ContextReport>(serde_json::to_value(&report).unwrap()).unwrap(), report);
     let foreign = json!({"source": "run", "provider": "fake", "model": "fake-1", "currentTurn": {},
                          "systemPrompt": {"chars": 23_151, "projectContextChars": 13_365, "nonProjectContextChars": 9_786},
                          "skills": {"promptChars": 1_624, "entries": []},
                          "tools": {"listChars": 1_926, "schemaChars": 392, "entries": [
                              {"name": "read", "summaryChars": 298, "schemaChars": 392, "propertiesCount": null}]}});
-    let foreign: Report = serde_json::from_value(foreign).unwrap();
+    let foreign: ContextReport = serde_json::from_value(foreign).unwrap();
     let expected = "\
-Before the conversation, fake/fake-1, is told this; tokens are estimated.
+Context for fake/fake-1, without the conversation; token counts are estimated.
 
 part           characters  tokens
 instructions        6,236   1,559
@@ -111,10 +111,10 @@ files              13,365   3,342
 skills              1,624     406
 list of tools       1,926     482
 tool schemas          690     173
-together           23,841   5,961
+total              23,841   5,961
 
 More: /context detail, /context json.";
-    assert_eq!(words(&foreign, Ask::List), expected);
+    assert_eq!(format_report(&foreign, ContextDetail::List), expected);
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn people_are_told_in_words() {
     settings.bind(|| {
         let mut report = report(PromptMode::Full, Wording::Rich);
         report.tokens.as_mut().unwrap().context = Some(50_100);
-        insta::assert_snapshot!("list", words(&report, Ask::List));
-        insta::assert_snapshot!("detail", words(&report, Ask::Detail));
+        insta::assert_snapshot!("list", format_report(&report, ContextDetail::List));
+        insta::assert_snapshot!("detail", format_report(&report, ContextDetail::Detail));
     });
 }
 
 #[test]
 fn programs_are_told_everything() {
     let report = report(PromptMode::Full, Wording::Lean);
-    assert_eq!(serde_json::from_str::<Report>(&words(&report, Ask::Json)).unwrap(), report);
+    assert_eq!(serde_json::from_str::<ContextReport>(&format_report(&report, ContextDetail::Json)).unwrap(), report);
 }

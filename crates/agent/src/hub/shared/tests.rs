@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::join_all, stream};
-use homard_model::{Event, EventStream, Model, Request, Spec, roster::Roster, stream::Done};
+use homard_model::{EventStream, Model, ModelEvent, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd};
 use homard_proto::{
     AgentId,
     message::{StopReason, Usage},
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     Agents, Hub, Outcome, Profile,
-    hub::{Accepted, Disposition, SubmitError, Waited},
+    hub::{AcceptedRun, SubmitError, SubmitOutcome, WaitResult},
     intake,
 };
 
@@ -26,31 +26,31 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A model that answers hello, but panics in the lane on the first call of `spec`.
 struct Hello {
-    spec: Spec,
+    spec: ModelSpec,
     breaks: AtomicBool,
 }
 
 impl Model for Hello {
-    fn spec(&self) -> &Spec {
+    fn spec(&self) -> &ModelSpec {
         assert!(!self.breaks.swap(false, Ordering::Relaxed), "a bug");
         &self.spec
     }
 
     fn stream(&self, _: Request) -> EventStream {
-        let done = Done { stop: StopReason::Stop, usage: Usage::default() };
-        stream::iter([Event::Text("hello".to_owned()), Event::Done(done)]).boxed()
+        let done = AnswerEnd { stop: StopReason::Stop, usage: Usage::default() };
+        stream::iter([ModelEvent::Text("hello".to_owned()), ModelEvent::Done(done)]).boxed()
     }
 }
 
 fn hub(breaks: bool) -> Hub {
-    let spec = Spec { provider: "test".to_owned(), model: "hello".to_owned(), ..Spec::default() };
-    let roster = Roster::alone(Arc::new(Hello { spec, breaks: breaks.into() }));
+    let spec = ModelSpec { provider: "test".to_owned(), model: "hello".to_owned(), ..ModelSpec::default() };
+    let roster = Candidates::single(Arc::new(Hello { spec, breaks: breaks.into() }));
     let profile = Profile { timeout: Some(LONG), ..Profile::new(AgentId::main(), roster) };
     let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
     Hub::start(Ambient::fixed(0), store, Agents::new(profile, []), Slots::default()).0
 }
 
-async fn submit(hub: &Hub, session: &str, run: &str) -> Result<Accepted, SubmitError> {
+async fn submit(hub: &Hub, session: &str, run: &str) -> Result<AcceptedRun, SubmitError> {
     let params = json!({"message": "hi", "idempotencyKey": run, "sessionKey": session});
     let inbound = intake::agent(hub, "someone", serde_json::from_value(params).unwrap()).await.unwrap();
     hub.submit(inbound).await
@@ -59,7 +59,7 @@ async fn submit(hub: &Hub, session: &str, run: &str) -> Result<Accepted, SubmitE
 /// Returns a run's outcome.
 async fn end(hub: &Hub, run: &str) -> Outcome {
     match hub.wait(&RunId::parse(run).unwrap(), LONG * 10_000).await {
-        Ok(Waited::Ended(report)) => report.outcome().clone(),
+        Ok(WaitResult::Ended(report)) => report.outcome().clone(),
         other => panic!("{run} did not end: {other:?}"),
     }
 }
@@ -86,6 +86,6 @@ async fn a_lane_that_breaks_loses_only_what_it_had_taken() {
     let hub = &hub(true);
     let (first, second) = tokio::join!(submit(hub, "agent:main:s", "r1"), submit(hub, "agent:main:s", "r2"));
     assert!(matches!(first, Err(SubmitError::Stopping)), "{first:?}");
-    assert!(matches!(second, Ok(Accepted { disposition: Disposition::New(_), .. })), "{second:?}");
+    assert!(matches!(second, Ok(AcceptedRun { disposition: SubmitOutcome::New(_), .. })), "{second:?}");
     assert_eq!(end(hub, "r2").await, Outcome::Done);
 }

@@ -37,16 +37,16 @@ fn entries() -> impl Strategy<Value = Vec<String>> {
 }
 
 /// Mostly empty policies: with many restrictions, no tool would be left to test.
-fn policies() -> impl Strategy<Value = Policy> {
-    let profiles = select(&[Profile::Minimal, Profile::Coding, Profile::Messaging, Profile::Full][..]);
+fn policies() -> impl Strategy<Value = ToolPolicy> {
+    let profiles = select(&[ToolProfile::Minimal, ToolProfile::Coding, ToolProfile::Messaging, ToolProfile::Full][..]);
     let seldom = || prop_oneof![4 => Just(Vec::new()), 1 => entries()];
     (option::weighted(0.2, profiles), seldom(), entries(), seldom())
-        .prop_map(|(profile, allow, also_allow, deny)| Policy { profile, allow, also_allow, deny })
+        .prop_map(|(profile, allow, also_allow, deny)| ToolPolicy { profile, allow, also_allow, deny })
 }
 
-fn subagents() -> impl Strategy<Value = Subagent> {
+fn subagents() -> impl Strategy<Value = SubagentPolicy> {
     let spawner = proptest::sample::subsequence(tools(), 0..=tools().len());
-    (0..4u32, 0..4u32, policies(), spawner).prop_map(|(depth, max_depth, policy, spawner)| Subagent {
+    (0..4u32, 0..4u32, policies(), spawner).prop_map(|(depth, max_depth, policy, spawner)| SubagentPolicy {
         depth,
         max_depth,
         policy,
@@ -56,15 +56,15 @@ fn subagents() -> impl Strategy<Value = Subagent> {
 
 prop_compose! {
     fn all_scopes()(
-        sender in select(&[Sender::Owner, Sender::Operator, Sender::Other][..]),
+        sender in select(&[SenderRole::Owner, SenderRole::Operator, SenderRole::Other][..]),
         non_owner_allow in entries(),
         five in [policies(), policies(), policies(), policies(), policies()],
         sandbox in option::weighted(0.2, policies()),
         subagent in option::weighted(0.2, subagents()),
-    ) -> Scopes {
+    ) -> PolicyScopes {
         let [global, by_provider, agent, agent_by_provider, group] = five;
         let plugins = BTreeMap::new();
-        with_weather(Scopes {
+        with_weather(PolicyScopes {
             sender,
             non_owner_allow,
             global,
@@ -79,15 +79,15 @@ prop_compose! {
     }
 }
 
-fn given(scopes: &Scopes) -> BTreeSet<String> {
+fn given(scopes: &PolicyScopes) -> BTreeSet<String> {
     resolve(scopes, &tools()).allowed
 }
 
 /// Selects a policy among the scopes. Not that of the sandbox, where a list replaces the default.
-type Place = fn(&mut Scopes) -> &mut Policy;
+type PolicySelector = fn(&mut PolicyScopes) -> &mut ToolPolicy;
 
-fn places() -> impl Strategy<Value = Place> {
-    let places: &'static [Place] = &[
+fn places() -> impl Strategy<Value = PolicySelector> {
+    let places: &'static [PolicySelector] = &[
         |scopes| &mut scopes.global,
         |scopes| &mut scopes.by_provider,
         |scopes| &mut scopes.agent,
@@ -100,8 +100,8 @@ fn places() -> impl Strategy<Value = Place> {
 
 /// Returns what a list matches without other rules.
 fn named(list: &[String]) -> BTreeSet<String> {
-    let scopes = with_weather(globally(Policy { deny: list.to_vec(), ..Policy::default() }));
-    resolve(&scopes, &tools()).because.into_keys().collect()
+    let scopes = with_weather(globally(ToolPolicy { deny: list.to_vec(), ..ToolPolicy::default() }));
+    resolve(&scopes, &tools()).denied.into_keys().collect()
 }
 
 /// The same for an allowlist, with implied tools.
@@ -116,7 +116,7 @@ fn admitted(list: &[String]) -> BTreeSet<String> {
 proptest! {
     #[test]
     fn every_tool_is_either_allowed_or_has_a_reason(scopes in all_scopes()) {
-        let Resolved { allowed, because, .. } = resolve(&scopes, &tools());
+        let ResolvedTools { allowed, denied: because, .. } = resolve(&scopes, &tools());
         let because: BTreeSet<_> = because.into_keys().collect();
         prop_assert!(allowed.is_disjoint(&because));
         prop_assert_eq!(&allowed | &because, tools().into_iter().map(str::to_owned).collect());
@@ -153,7 +153,7 @@ proptest! {
 
     #[test]
     fn neither_a_sandbox_nor_being_a_sub_agent_allows_more(scopes in all_scopes()) {
-        let free = Scopes { sandbox: None, subagent: None, ..scopes.clone() };
+        let free = PolicyScopes { sandbox: None, subagent: None, ..scopes.clone() };
         prop_assert!(given(&scopes).is_subset(&given(&free)));
     }
 
@@ -168,8 +168,8 @@ proptest! {
 
     #[test]
     fn others_never_have_more_than_the_owner(scopes in all_scopes()) {
-        let by = |sender| given(&Scopes { sender, ..scopes.clone() });
-        let [owner, operator, other] = [Sender::Owner, Sender::Operator, Sender::Other].map(by);
+        let by = |sender| given(&PolicyScopes { sender, ..scopes.clone() });
+        let [owner, operator, other] = [SenderRole::Owner, SenderRole::Operator, SenderRole::Other].map(by);
         prop_assert!(other.is_subset(&owner) && operator.is_subset(&owner));
         for limited in [other, operator] {
             prop_assert!(limited.is_disjoint(&set("cron automations gateway nodes")));
@@ -179,10 +179,10 @@ proptest! {
     #[test]
     fn a_sub_agent_never_has_more_than_its_spawner(scopes in all_scopes(), child in all_scopes()) {
         let spawner = given(&scopes);
-        let subagent = Some(Subagent { spawner: spawner.clone(), ..child.subagent.clone().unwrap_or_default() });
+        let subagent = Some(SubagentPolicy { spawner: spawner.clone(), ..child.subagent.clone().unwrap_or_default() });
         // Two names of one tool are one tool.
         let right = |tools: BTreeSet<String>| tools.iter().map(|tool| names::canonical(tool)).collect::<BTreeSet<_>>();
-        let child = given(&Scopes { subagent, ..child });
+        let child = given(&PolicyScopes { subagent, ..child });
         prop_assert!(right(child).is_subset(&right(spawner)));
     }
 
@@ -198,11 +198,11 @@ proptest! {
         }
         let backwards: Vec<_> = tools().into_iter().rev().collect();
         // Of two matching entries the first is reported, so only the scope is the same.
-        let rules = |resolved: Resolved| {
-            let told = resolved.because.into_iter().map(|(tool, rule)| match rule {
-                Rule::Denied(scope, _) => (tool, Rule::Denied(scope, String::new())),
-                Rule::OwnerOnly | Rule::AdminScope | Rule::NonOwner | Rule::Profile(..) | Rule::NotAllowed(_) => (tool, rule),
-                Rule::Subagent | Rule::Leaf | Rule::Spawner => (tool, rule),
+        let rules = |resolved: ResolvedTools| {
+            let told = resolved.denied.into_iter().map(|(tool, rule)| match rule {
+                DenyRule::Denied(scope, _) => (tool, DenyRule::Denied(scope, String::new())),
+                DenyRule::OwnerOnly | DenyRule::AdminScope | DenyRule::NonOwner | DenyRule::Profile(..) | DenyRule::NotAllowed(_) => (tool, rule),
+                DenyRule::Subagent | DenyRule::Leaf | DenyRule::Spawner => (tool, rule),
             });
             (resolved.allowed, told.collect::<BTreeMap<_, _>>())
         };

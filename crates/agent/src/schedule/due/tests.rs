@@ -11,7 +11,7 @@ const YEAR: u64 = 365 * DAY;
 /// 2026-11-15T00:00:00Z.
 const BIRTH: u64 = 1_794_700_800_000;
 
-fn job(schedule: &Value) -> Job {
+fn job(schedule: &Value) -> CronJob {
     let job = json!({
         "id": "j", "name": "j", "createdAtMs": BIRTH, "schedule": schedule, "sessionTarget": "isolated",
         "payload": {"kind": "agentTurn", "message": "x"},
@@ -19,11 +19,11 @@ fn job(schedule: &Value) -> Job {
     serde_json::from_value(job).unwrap()
 }
 
-fn every(ms: u64) -> Job {
+fn every(ms: u64) -> CronJob {
     job(&json!({"kind": "every", "everyMs": ms}))
 }
 
-fn pattern(expr: &str) -> Job {
+fn pattern(expr: &str) -> CronJob {
     job(&json!({"kind": "cron", "expr": expr}))
 }
 
@@ -36,7 +36,7 @@ fn at(text: &str) -> u64 {
 }
 
 /// Checks a job at these times. Returns what ran when, and how many slots were missed.
-fn look(job: &mut Job, zone: &TimeZone, times: impl IntoIterator<Item = u64>) -> (Vec<(u64, u64)>, u64) {
+fn look(job: &mut CronJob, zone: &TimeZone, times: impl IntoIterator<Item = u64>) -> (Vec<(u64, u64)>, u64) {
     let (mut ran, mut missed) = (Vec::new(), 0);
     for now in times {
         let due = due(job, zone, now).unwrap();
@@ -49,7 +49,7 @@ fn look(job: &mut Job, zone: &TimeZone, times: impl IntoIterator<Item = u64>) ->
 }
 
 /// Returns all slots up to a time, found one by one.
-fn slots(job: &Job, zone: &TimeZone, until: u64) -> Vec<u64> {
+fn slots(job: &CronJob, zone: &TimeZone, until: u64) -> Vec<u64> {
     let from = next(job, zone, BIRTH).unwrap();
     std::iter::successors(from, |&slot| next(job, zone, slot).unwrap()).take_while(|&slot| slot <= until).collect()
 }
@@ -60,22 +60,22 @@ fn slots_are_counted_from_the_anchor() {
     let anchored = job(&json!({"kind": "every", "everyMs": HOUR, "anchorMs": BIRTH + 90_000}));
     assert_eq!(slots(&anchored, &TimeZone::UTC, BIRTH + 2 * HOUR), [90_000, 90_000 + HOUR].map(|ms| BIRTH + ms));
     let hasty = every(1);
-    assert_eq!(next(&hasty, &TimeZone::UTC, BIRTH).unwrap(), Some(BIRTH + LEAST_MS));
+    assert_eq!(next(&hasty, &TimeZone::UTC, BIRTH).unwrap(), Some(BIRTH + MIN_INTERVAL_MS));
 }
 
 #[test]
 fn a_slot_that_nobody_ran_in_time_is_missed_also_the_newest() {
     let mut down = every(HOUR);
     let due_now = due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 61_000).unwrap();
-    let missed = Missed { first: BIRTH + HOUR, last: BIRTH + 3 * HOUR, count: 3, is_at_least: false };
+    let missed = MissedSlots { first: BIRTH + HOUR, last: BIRTH + 3 * HOUR, count: 3, is_at_least: false };
     let settled = Some(BIRTH + 3 * HOUR);
-    assert_eq!(due_now, Due { missed: Some(missed), run: None, next: Some(BIRTH + 4 * HOUR), settled });
+    assert_eq!(due_now, DueSlots { missed: Some(missed), run: None, next: Some(BIRTH + 4 * HOUR), settled });
     // Back within the minute, the newest still runs.
     let due_now = due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 60_000).unwrap();
-    let missed = Missed { last: BIRTH + 2 * HOUR, count: 2, ..missed };
-    assert_eq!(due_now, Due { missed: Some(missed), run: settled, next: Some(BIRTH + 4 * HOUR), settled });
+    let missed = MissedSlots { last: BIRTH + 2 * HOUR, count: 2, ..missed };
+    assert_eq!(due_now, DueSlots { missed: Some(missed), run: settled, next: Some(BIRTH + 4 * HOUR), settled });
     down.state.settled_at_ms = settled;
-    let nothing = Due { next: Some(BIRTH + 4 * HOUR), settled, ..Due::default() };
+    let nothing = DueSlots { next: Some(BIRTH + 4 * HOUR), settled, ..DueSlots::default() };
     assert_eq!(due(&down, &TimeZone::UTC, BIRTH + 3 * HOUR + 60_000), Ok(nothing));
 }
 
@@ -84,10 +84,10 @@ fn what_comes_once_runs_up_to_an_hour_late() {
     let once = |text: &str| job(&json!({"kind": "at", "at": text}));
     let slot = at("2026-11-15T08:30:00Z");
     let run = |late: u64| due(&once("2026-11-15T08:30:00Z"), &TimeZone::UTC, slot + late).unwrap();
-    assert_eq!(run(0), Due { run: Some(slot), settled: Some(slot), ..Due::default() });
+    assert_eq!(run(0), DueSlots { run: Some(slot), settled: Some(slot), ..DueSlots::default() });
     assert_eq!(run(HOUR), run(0));
-    let missed = Missed { first: slot, last: slot, count: 1, is_at_least: false };
-    assert_eq!(run(HOUR + 1), Due { missed: Some(missed), settled: Some(slot), ..Due::default() });
+    let missed = MissedSlots { first: slot, last: slot, count: 1, is_at_least: false };
+    assert_eq!(run(HOUR + 1), DueSlots { missed: Some(missed), settled: Some(slot), ..DueSlots::default() });
     let mut done = once("2026-11-15T08:30:00Z");
     done.state.settled_at_ms = Some(slot);
     assert_eq!(due(&done, &TimeZone::UTC, slot + 5).unwrap().run, None);
@@ -107,7 +107,7 @@ fn a_file_of_openclaws_is_taken_up_where_it_was_left() {
     assert_eq!(due(&planned, &TimeZone::UTC, BIRTH + 7 * HOUR).unwrap().missed.map(|missed| missed.count), Some(2));
     let mut ran = job(&json!({"kind": "at", "atMs": BIRTH + HOUR}));
     ran.state.last_run_at_ms = Some(BIRTH + HOUR + 3);
-    assert_eq!(due(&ran, &TimeZone::UTC, BIRTH + HOUR + 10), Ok(Due::default()));
+    assert_eq!(due(&ran, &TimeZone::UTC, BIRTH + HOUR + 10), Ok(DueSlots::default()));
 }
 
 #[test]
@@ -155,13 +155,13 @@ fn a_zone_of_the_job_counts_before_the_machines() {
 fn very_many_missed_slots_are_not_counted_to_the_end() {
     let due = due(&pattern("* * * * *"), &TimeZone::UTC, BIRTH + YEAR + 90_000).unwrap();
     let last = BIRTH + YEAR + 60_000;
-    let missed = Missed { first: BIRTH + 60_000, last: last - 60_000, count: COUNTED - 1, is_at_least: true };
-    assert_eq!(due, Due { missed: Some(missed), run: Some(last), next: Some(last + 60_000), settled: Some(last) });
+    let missed = MissedSlots { first: BIRTH + 60_000, last: last - 60_000, count: MAX_COUNTED - 1, is_at_least: true };
+    assert_eq!(due, DueSlots { missed: Some(missed), run: Some(last), next: Some(last + 60_000), settled: Some(last) });
 }
 
-fn any_job() -> impl Strategy<Value = Job> {
+fn any_job() -> impl Strategy<Value = CronJob> {
     prop_oneof![
-        (LEAST_MS..3 * HOUR).prop_map(every),
+        (MIN_INTERVAL_MS..3 * HOUR).prop_map(every),
         prop::sample::select(vec![
             "*/7 * * * *",
             "30 2 * * *",
@@ -205,7 +205,7 @@ proptest! {
         let all: Vec<_> = all.take_while(|&slot| slot <= newest).collect();
         prop_assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
         prop_assert!(ran.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        prop_assert!(ran.iter().all(|(slot, now)| all.contains(slot) && now - slot <= LATE_MS));
+        prop_assert!(ran.iter().all(|(slot, now)| all.contains(slot) && now - slot <= MAX_LATE_MS));
         prop_assert_eq!(ran.len() as u64 + missed, all.len() as u64);
     }
 

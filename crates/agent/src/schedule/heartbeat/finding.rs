@@ -5,16 +5,16 @@
 
 use homard_proto::session::Record;
 use homard_reply::{
-    heartbeat::{self, Answer},
+    heartbeat::{self, HeartbeatReply},
+    parse_stream::{MessageDirectives, ParsedReply},
     payload::Payload,
-    spoken::{Found, Said},
 };
 use serde_json::Value;
 
 use crate::event::{HeartbeatAnswer, HeartbeatKind};
 
 /// Time within which the same text is not reported again, in milliseconds.
-const SAME_MS: u64 = 24 * 60 * 60 * 1000;
+const REPEAT_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Field with the text of the last report.
 const TEXT: &str = "lastHeartbeatText";
@@ -25,7 +25,7 @@ const SHOWN_AT: &str = "lastHeartbeatShownAt";
 
 /// Inputs for the interpretation of an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub(crate) struct AnswerContext<'a> {
     /// True if the last message contains the acknowledgement token.
     pub(crate) has_token: bool,
     /// Maximum characters besides the token in an answer that still means that there is nothing to report.
@@ -41,28 +41,29 @@ pub(crate) struct Context<'a> {
 }
 
 /// Interprets the answer of a heartbeat.
-pub(crate) fn read(replies: &[Payload], context: Context<'_>) -> HeartbeatAnswer {
+pub(crate) fn interpret(replies: &[Payload], context: AnswerContext<'_>) -> HeartbeatAnswer {
     let texts: Vec<_> = replies.iter().map(|reply| reply.text.as_str()).filter(|text| !text.is_empty()).collect();
     let (text, last) = (texts.join("\n\n"), texts.last().copied().unwrap_or_default().to_owned());
     let media: Vec<_> = replies.iter().flat_map(|reply| reply.media.clone()).collect();
     let has_media = !media.is_empty();
-    let found = Found { is_heartbeat: context.has_token, media, ..Found::default() };
-    let kind = match heartbeat::answer(Said { text: last, found, ..Said::default() }, context.ack_max) {
-        Answer::Empty => HeartbeatKind::Empty,
-        Answer::Nothing => HeartbeatKind::Ok,
-        Answer::Words(_) if !context.has_events && !has_media && is_repeated(&text, context) => {
-            HeartbeatKind::Duplicate
-        }
-        Answer::Words(_) => HeartbeatKind::Finding { is_queued: false },
-    };
+    let found = MessageDirectives { is_heartbeat: context.has_token, media, ..MessageDirectives::default() };
+    let kind =
+        match heartbeat::parse_reply(ParsedReply { text: last, found, ..ParsedReply::default() }, context.ack_max) {
+            HeartbeatReply::Empty => HeartbeatKind::Empty,
+            HeartbeatReply::Nothing => HeartbeatKind::Ok,
+            HeartbeatReply::Content(_) if !context.has_events && !has_media && is_repeated(&text, context) => {
+                HeartbeatKind::Duplicate
+            }
+            HeartbeatReply::Content(_) => HeartbeatKind::Finding { is_queued: false },
+        };
     HeartbeatAnswer { kind, text }
 }
 
-fn is_repeated(text: &str, context: Context<'_>) -> bool {
+fn is_repeated(text: &str, context: AnswerContext<'_>) -> bool {
     let Some(record) = context.record else { return false };
     let recent = |name: &str| {
         let at = record.extra.get(name).and_then(Value::as_u64);
-        at.is_some_and(|at| context.now.saturating_sub(at) < SAME_MS)
+        at.is_some_and(|at| context.now.saturating_sub(at) < REPEAT_WINDOW_MS)
     };
     let is_same = record.extra.get(TEXT).and_then(Value::as_str).is_some_and(|last| last.trim() == text.trim());
     // A text that was only shown to clients is new to a chat.
@@ -70,7 +71,7 @@ fn is_repeated(text: &str, context: Context<'_>) -> bool {
 }
 
 /// Records a reported finding: sent to a chat, or shown to connected clients only.
-pub(crate) fn note(record: &mut Record, answer: &HeartbeatAnswer, at: u64) {
+pub(crate) fn record_finding(record: &mut Record, answer: &HeartbeatAnswer, at: u64) {
     let HeartbeatKind::Finding { is_queued } = answer.kind else { return };
     let (name, other) = if is_queued { (SENT_AT, SHOWN_AT) } else { (SHOWN_AT, SENT_AT) };
     record.extra.insert(TEXT.to_owned(), answer.text.as_str().into());
@@ -84,20 +85,20 @@ mod tests {
 
     use super::*;
 
-    const DAY: u64 = SAME_MS;
+    const DAY: u64 = REPEAT_WINDOW_MS;
 
-    fn kind(texts: &[&str], context: Context<'_>) -> HeartbeatKind {
+    fn kind(texts: &[&str], context: AnswerContext<'_>) -> HeartbeatKind {
         let replies: Vec<_> = texts.iter().map(|text| Payload::answer(*text)).collect();
-        read(&replies, context).kind
+        interpret(&replies, context).kind
     }
 
-    fn plain(record: Option<&Record>, now: u64) -> Context<'_> {
-        Context { has_token: false, ack_max: 10, has_events: false, has_chat: true, record, now }
+    fn plain(record: Option<&Record>, now: u64) -> AnswerContext<'_> {
+        AnswerContext { has_token: false, ack_max: 10, has_events: false, has_chat: true, record, now }
     }
 
     #[test]
     fn a_short_text_beside_the_token_reports_nothing() {
-        let token = Context { has_token: true, ..plain(None, 0) };
+        let token = AnswerContext { has_token: true, ..plain(None, 0) };
         assert_eq!(kind(&[], token), HeartbeatKind::Ok);
         assert_eq!(kind(&["all good"], token), HeartbeatKind::Ok);
         assert_eq!(kind(&["I look at the mail now.", "all good"], token), HeartbeatKind::Ok);
@@ -109,8 +110,8 @@ mod tests {
     #[test]
     fn a_picture_is_always_a_finding() {
         let picture = Payload { media: vec!["a.png".to_owned()], ..Payload::default() };
-        let token = Context { has_token: true, ..plain(None, 0) };
-        assert_eq!(read(&[picture], token).kind, HeartbeatKind::Finding { is_queued: false });
+        let token = AnswerContext { has_token: true, ..plain(None, 0) };
+        assert_eq!(interpret(&[picture], token).kind, HeartbeatKind::Finding { is_queued: false });
     }
 
     #[test]
@@ -118,11 +119,11 @@ mod tests {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         let finding = HeartbeatKind::Finding { is_queued: false };
         let queued = HeartbeatKind::Finding { is_queued: true };
-        note(&mut record, &HeartbeatAnswer { kind: queued, text: "fire".to_owned() }, 5);
+        record_finding(&mut record, &HeartbeatAnswer { kind: queued, text: "fire".to_owned() }, 5);
         assert_eq!(kind(&["fire "], plain(Some(&record), 5 + DAY - 1)), HeartbeatKind::Duplicate);
         assert_eq!(kind(&["fire"], plain(Some(&record), 5 + DAY)), finding);
         assert_eq!(kind(&["water"], plain(Some(&record), 6)), finding);
-        let caused = Context { has_events: true, ..plain(Some(&record), 6) };
+        let caused = AnswerContext { has_events: true, ..plain(Some(&record), 6) };
         assert_eq!(kind(&["fire"], caused), finding, "it answers something that happened since");
     }
 
@@ -130,8 +131,8 @@ mod tests {
     fn what_only_clients_saw_is_new_to_a_chat() {
         let mut record = Record::new(SessionId::parse("s").unwrap(), 0);
         let finding = HeartbeatKind::Finding { is_queued: false };
-        note(&mut record, &HeartbeatAnswer { kind: finding, text: "fire".to_owned() }, 5);
-        let nowhere = Context { has_chat: false, ..plain(Some(&record), 6) };
+        record_finding(&mut record, &HeartbeatAnswer { kind: finding, text: "fire".to_owned() }, 5);
+        let nowhere = AnswerContext { has_chat: false, ..plain(Some(&record), 6) };
         assert_eq!(kind(&["fire"], nowhere), HeartbeatKind::Duplicate);
         assert_eq!(kind(&["fire"], plain(Some(&record), 6)), finding);
     }

@@ -2,8 +2,8 @@
 //!
 //! This part is pure: when a heartbeat is skipped, and its prompt. The task is in `beat`.
 
-mod beat;
 pub(crate) mod finding;
+mod task;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,26 +11,26 @@ use homard_proto::AgentId;
 use homard_reply::heartbeat;
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::turn::clock_line;
-pub use beat::Heart;
-pub(super) use beat::prepare;
+use super::run::clock_line;
+pub use task::Heartbeats;
+pub(super) use task::prepare;
 
 /// Default interval.
-pub const EVERY: Duration = Duration::from_secs(30 * 60);
+pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(30 * 60);
 /// Default maximum of characters besides the acknowledgement token.
 pub const ACK_MAX: usize = 300;
 /// The acknowledgement token: nothing to do.
-pub const OK: &str = heartbeat::TOKEN;
+pub const ACK_TOKEN: &str = heartbeat::TOKEN;
 /// Maximum characters of HEARTBEAT.md in the prompt.
-const FILE: usize = 20_000;
+const MAX_FILE_CHARS: usize = 20_000;
 
 /// Reads an agent's HEARTBEAT.md; `None` if it does not exist.
 #[derive(Clone)]
-pub struct Reader(Arc<Read>);
+pub struct HeartbeatFile(Arc<ReadHeartbeatFile>);
 
-type Read = dyn Fn(&AgentId) -> Option<String> + Send + Sync;
+type ReadHeartbeatFile = dyn Fn(&AgentId) -> Option<String> + Send + Sync;
 
-impl Reader {
+impl HeartbeatFile {
     /// Wraps a function that reads the file.
     pub fn new(read: impl Fn(&AgentId) -> Option<String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
@@ -41,7 +41,7 @@ impl Reader {
     }
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for HeartbeatFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reader")
     }
@@ -49,7 +49,7 @@ impl fmt::Debug for Reader {
 
 /// Heartbeat configuration of an agent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pulse {
+pub struct HeartbeatConfig {
     /// Id of the agent.
     pub agent: AgentId,
     /// Interval; zero for never.
@@ -58,10 +58,10 @@ pub struct Pulse {
     pub hours: Option<Hours>,
     /// Prompt that replaces the default.
     pub prompt: Option<String>,
-    /// Maximum characters besides [`OK`] in an answer that still means that there is nothing to report.
+    /// Maximum characters besides [`ACK_TOKEN`] in an answer that still means that there is nothing to report.
     pub ack_max: usize,
     /// Destination of findings.
-    pub target: Target,
+    pub target: HeartbeatTarget,
     /// Recipient there; `None` for the last chat of that channel.
     pub to: Option<String>,
     /// Sending account; `None` for that of the last chat.
@@ -70,7 +70,7 @@ pub struct Pulse {
 
 /// Destination of findings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Target {
+pub enum HeartbeatTarget {
     /// The chat in which the owner wrote last.
     #[default]
     Last,
@@ -80,7 +80,7 @@ pub enum Target {
     Channel(String),
 }
 
-impl From<&str> for Target {
+impl From<&str> for HeartbeatTarget {
     fn from(name: &str) -> Self {
         match name.trim().to_lowercase().as_str() {
             "" | "last" => Self::Last,
@@ -90,7 +90,7 @@ impl From<&str> for Target {
     }
 }
 
-impl Target {
+impl HeartbeatTarget {
     /// Returns the name in the config.
     pub fn as_str(&self) -> &str {
         match self {
@@ -101,11 +101,20 @@ impl Target {
     }
 }
 
-impl Pulse {
+impl HeartbeatConfig {
     /// Returns the default configuration.
     pub fn of(agent: AgentId) -> Self {
-        let target = Target::default();
-        Self { agent, every: EVERY, hours: None, prompt: None, ack_max: ACK_MAX, target, to: None, account: None }
+        let target = HeartbeatTarget::default();
+        Self {
+            agent,
+            every: DEFAULT_INTERVAL,
+            hours: None,
+            prompt: None,
+            ack_max: ACK_MAX,
+            target,
+            to: None,
+            account: None,
+        }
     }
 }
 
@@ -147,14 +156,14 @@ fn minutes(text: &str) -> Option<u16> {
 
 /// Why a heartbeat is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Skip {
+enum SkipReason {
     Disabled,
     QuietHours,
     Busy,
     EmptyFile,
 }
 
-impl Skip {
+impl SkipReason {
     fn reason(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
@@ -167,7 +176,7 @@ impl Skip {
 
 /// Inputs of the skip decision.
 #[derive(Debug, Clone, Copy)]
-struct Facts<'a> {
+struct SkipInput<'a> {
     is_enabled: bool,
     is_in_hours: bool,
     is_busy: bool,
@@ -176,14 +185,14 @@ struct Facts<'a> {
     file: Option<&'a str>,
 }
 
-fn skip(facts: Facts<'_>) -> Option<Skip> {
+fn skip(facts: SkipInput<'_>) -> Option<SkipReason> {
     match facts {
-        Facts { is_enabled: false, .. } => Some(Skip::Disabled),
-        Facts { is_in_hours: false, .. } => Some(Skip::QuietHours),
-        Facts { is_busy: true, .. } => Some(Skip::Busy),
-        Facts { has_event: true, .. } => None,
+        SkipInput { is_enabled: false, .. } => Some(SkipReason::Disabled),
+        SkipInput { is_in_hours: false, .. } => Some(SkipReason::QuietHours),
+        SkipInput { is_busy: true, .. } => Some(SkipReason::Busy),
+        SkipInput { has_event: true, .. } => None,
         // An empty file means that there is nothing to do; a missing one has no meaning.
-        Facts { file, .. } => file.is_some_and(is_empty).then_some(Skip::EmptyFile),
+        SkipInput { file, .. } => file.is_some_and(is_empty).then_some(SkipReason::EmptyFile),
     }
 }
 
@@ -198,19 +207,19 @@ fn is_empty(text: &str) -> bool {
 }
 
 /// Builds the prompt.
-fn prompt(pulse: &Pulse, file: Option<&str>, now: (u64, &TimeZone)) -> String {
+fn prompt(pulse: &HeartbeatConfig, file: Option<&str>, now: (u64, &TimeZone)) -> String {
     let own = format!(
-        "This is a heartbeat: nobody has written to you. Look at what happened and at what is below, and do what is \
-         asked for now. \
-         Do not take up old matters that nobody asks about. If there is nothing to do or to tell, answer {OK} and \
+        "This is a heartbeat from a timer, not a message from a person. Look at recent events and at the text below, \
+         and do what is asked for now. \
+         Do not resume old tasks that nobody asks about. If there is nothing to do or to report, answer {ACK_TOKEN} and \
          nothing else."
     );
     let mut text = pulse.prompt.clone().filter(|prompt| !prompt.trim().is_empty()).unwrap_or(own);
     if let Some(file) = file.filter(|file| !is_empty(file)) {
-        let cut = &file[..file.floor_char_boundary(FILE)];
+        let cut = &file[..file.floor_char_boundary(MAX_FILE_CHARS)];
         text.push_str(&format!("\n\nHEARTBEAT.md:\n{}", cut.trim()));
         if cut.len() < file.len() {
-            text.push_str("\n…(the rest is left out; read the file)");
+            text.push_str("\n…(truncated; read the file for the rest)");
         }
     }
     format!("{text}\n\n{}", clock_line(now.0, now.1))
@@ -227,16 +236,16 @@ mod tests {
     #[test]
     fn a_heartbeat_is_left_out_for_the_first_reason_that_holds() {
         let calm =
-            Facts { is_enabled: true, is_in_hours: true, is_busy: false, has_event: false, file: Some("- look") };
+            SkipInput { is_enabled: true, is_in_hours: true, is_busy: false, has_event: false, file: Some("- look") };
         assert_eq!(skip(calm), None);
-        assert_eq!(skip(Facts { file: None, ..calm }), None);
-        assert_eq!(skip(Facts { file: Some("# Later\n- "), ..calm }), Some(Skip::EmptyFile));
+        assert_eq!(skip(SkipInput { file: None, ..calm }), None);
+        assert_eq!(skip(SkipInput { file: Some("# Later\n- "), ..calm }), Some(SkipReason::EmptyFile));
         // Events are delivered whatever the file says, but not to a busy session or in quiet hours.
-        let told = Facts { has_event: true, file: Some(""), ..calm };
+        let told = SkipInput { has_event: true, file: Some(""), ..calm };
         assert_eq!(skip(told), None);
-        assert_eq!(skip(Facts { is_busy: true, ..told }), Some(Skip::Busy));
-        assert_eq!(skip(Facts { is_in_hours: false, is_busy: true, ..told }), Some(Skip::QuietHours));
-        assert_eq!(skip(Facts { is_enabled: false, is_in_hours: false, ..told }), Some(Skip::Disabled));
+        assert_eq!(skip(SkipInput { is_busy: true, ..told }), Some(SkipReason::Busy));
+        assert_eq!(skip(SkipInput { is_in_hours: false, is_busy: true, ..told }), Some(SkipReason::QuietHours));
+        assert_eq!(skip(SkipInput { is_enabled: false, is_in_hours: false, ..told }), Some(SkipReason::Disabled));
     }
 
     #[test]
@@ -269,14 +278,14 @@ mod tests {
 
     #[test]
     fn the_agent_reads_its_file_and_the_time() {
-        let pulse = Pulse { prompt: Some("Look.".to_owned()), ..Pulse::of(AgentId::main()) };
+        let pulse = HeartbeatConfig { prompt: Some("Look.".to_owned()), ..HeartbeatConfig::of(AgentId::main()) };
         let now = (MIDNIGHT, &TimeZone::UTC);
         assert_eq!(
             prompt(&pulse, Some("- water\n"), now),
             "Look.\n\nHEARTBEAT.md:\n- water\n\nCurrent time: Sunday, 2026-11-15 00:00 +00:00 (UTC)"
         );
-        let long = prompt(&pulse, Some(&"ä".repeat(FILE)), now);
-        assert!(long.len() < FILE + 200 && long.contains("…(the rest is left out; read the file)"));
-        assert!(prompt(&Pulse::of(AgentId::main()), None, now).contains(OK));
+        let long = prompt(&pulse, Some(&"ä".repeat(MAX_FILE_CHARS)), now);
+        assert!(long.len() < MAX_FILE_CHARS + 200 && long.contains("…(truncated; read the file for the rest)"));
+        assert!(prompt(&HeartbeatConfig::of(AgentId::main()), None, now).contains(ACK_TOKEN));
     }
 }

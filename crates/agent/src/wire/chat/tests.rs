@@ -12,36 +12,36 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::event::AbortReason;
 
-fn telling() -> Telling {
+fn telling() -> RunProjection {
     let (feed, _) = mpsc::unbounded_channel();
-    Telling::new(&Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed))
+    RunProjection::new(&Tape::new(RunId::parse("r").unwrap(), AgentId::main().main_session(), 0, feed))
 }
 
-fn event(kind: RunEvent) -> Event {
-    Event { at: 7, kind }
+fn event(kind: RunEvent) -> TapeEvent {
+    TapeEvent { at: 7, kind }
 }
 
-fn started() -> Event {
+fn started() -> TapeEvent {
     event(RunEvent::Started { session: SessionId::parse("s").unwrap() })
 }
 
-fn text(message: u32, delta: &str) -> Event {
+fn text(message: u32, delta: &str) -> TapeEvent {
     event(RunEvent::Text { message, delta: delta.to_owned() })
 }
 
-fn assistant(text: &str) -> Event {
+fn assistant(text: &str) -> TapeEvent {
     let said = Arc::new(Assistant { content: vec![Block::text(text)], ..Assistant::default() });
     event(RunEvent::Assistant { entry: EntryId::parse("e").unwrap(), said })
 }
 
-fn ended(outcome: Outcome, replies: &[&str]) -> Event {
+fn ended(outcome: Outcome, replies: &[&str]) -> TapeEvent {
     let reply = |text: &&str| Payload::answer(*text);
-    event(RunEvent::Ended(Arc::new(End {
+    event(RunEvent::Ended(Arc::new(RunEnd {
         outcome,
         replies: replies.iter().map(reply).collect(),
-        whole: None,
+        complete_reply: None,
         heartbeat: None,
-        lines: Vec::new(),
+        entries: Vec::new(),
         calls: Vec::new(),
         model: (String::new(), String::new()),
         usage: Usage::default(),
@@ -55,21 +55,21 @@ fn ended(outcome: Outcome, replies: &[&str]) -> Event {
 }
 
 /// Returns the events for clients of one generation.
-fn heard(news: Vec<News>, by: Generation) -> Vec<Value> {
+fn heard(news: Vec<ClientEvent>, by: Generation) -> Vec<Value> {
     let chat = |news| match news {
-        News::Delta(generation, delta) => (generation == by).then(|| json!(delta)),
-        News::Chat(last) => Some(json!(last)),
-        News::Agent(_) => None,
+        ClientEvent::Delta(generation, delta) => (generation == by).then(|| json!(delta)),
+        ClientEvent::Chat(last) => Some(json!(last)),
+        ClientEvent::Agent(_) => None,
     };
     news.into_iter().filter_map(chat).collect()
 }
 
-fn chats(news: Vec<News>) -> Vec<Value> {
+fn chats(news: Vec<ClientEvent>) -> Vec<Value> {
     heard(news, Generation::Four)
 }
 
 /// Processes events, with a delta for each generation after each of them.
-fn tell(telling: &mut Telling, events: impl IntoIterator<Item = Event>) -> Vec<News> {
+fn tell(telling: &mut RunProjection, events: impl IntoIterator<Item = TapeEvent>) -> Vec<ClientEvent> {
     let mut told = Vec::new();
     for event in events {
         told.extend(telling.push(event));
@@ -80,7 +80,7 @@ fn tell(telling: &mut Telling, events: impl IntoIterator<Item = Event>) -> Vec<N
     told
 }
 
-fn all(events: impl IntoIterator<Item = Event>) -> Vec<Value> {
+fn all(events: impl IntoIterator<Item = TapeEvent>) -> Vec<Value> {
     chats(tell(&mut telling(), events))
 }
 
@@ -162,7 +162,7 @@ fn words_from_before_a_restart_are_a_part_of_the_text() {
 #[test]
 fn words_that_are_void_are_replaced() {
     let mut telling = telling();
-    let rewound = || event(RunEvent::Rewound { message: 1 });
+    let rewound = || event(RunEvent::MessageReset { message: 1 });
     let mut told = tell(&mut telling, [started(), text(0, "One"), assistant("One"), text(1, "Two, no")]);
     told.extend(telling.flush());
     // Discarded text that was never emitted, too.
@@ -196,7 +196,7 @@ fn words_that_are_void_are_replaced() {
 
 #[test]
 fn words_that_are_void_and_followed_by_nothing_go_away() {
-    let rewound = || event(RunEvent::Rewound { message: 0 });
+    let rewound = || event(RunEvent::MessageReset { message: 0 });
     let begun = || {
         let mut telling = telling();
         let mut told = tell(&mut telling, [started(), text(0, "One, no")]);
@@ -229,7 +229,7 @@ fn words_that_are_void_and_followed_by_nothing_go_away() {
 #[test]
 fn what_is_read_of_a_stored_message_is_what_its_end_said() {
     let read = |text: &str, api: &str| {
-        words_of(&Assistant { content: vec![Block::text(text)], api: api.to_owned(), ..Assistant::default() })
+        text_of(&Assistant { content: vec![Block::text(text)], api: api.to_owned(), ..Assistant::default() })
     };
     assert_eq!(read("<think>hm</think>[[reply_to_current]] Look.\nMEDIA: ./a.png", "x"), "Look.\n./a.png");
     assert_eq!((read("NO_REPLY", "x"), read("HEARTBEAT_OK", "x")), (String::new(), String::new()));
@@ -272,7 +272,7 @@ fn a_conversation_hears_no_more_than_the_steps_have_told() {
 fn whoever_was_away_is_told_everything_in_place_of_what_it_knows() {
     let mut telling = telling();
     let told = tell(&mut telling, [started(), text(0, "One"), assistant("One"), text(1, "Two"), assistant("Two")]);
-    let Some(News::Delta(_, delta)) = told.last() else { panic!("{told:?}") };
+    let Some(ClientEvent::Delta(_, delta)) = told.last() else { panic!("{told:?}") };
     assert_eq!(
         json!(whole(delta)),
         chat(3, "delta", json!({"deltaText": "One\n\nTwo", "replace": true, "message": said("One\n\nTwo", 7)}))

@@ -5,23 +5,23 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use super::{escaped, table::Table};
 
 /// Maximum nesting depth of styles; deeper ones are ignored.
-const DEPTH: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// Maximum length of a URL; a longer one is written as text.
-const ADDRESS: usize = 2048;
+const MAX_URL_BYTES: usize = 2048;
 
 /// Text with styles.
 #[derive(Debug, Default)]
-pub(super) struct Rich {
+pub(super) struct RichText {
     /// The plain text.
     pub(super) text: String,
     /// Styled ranges, in order and without gaps.
-    runs: Vec<Run>,
+    runs: Vec<StyledRange>,
 }
 
 /// A range with the same styles.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct StyledRange {
     /// End offset in bytes.
     end: usize,
     /// Styles from the outermost to the innermost.
@@ -79,21 +79,21 @@ impl Style {
     }
 }
 
-impl Rich {
+impl RichText {
     /// Parses Markdown.
     pub(super) fn read(markdown: &str) -> Self {
-        let mut writer = Writer::default();
+        let mut writer = MarkdownConverter::default();
         for event in Parser::new_ext(
             markdown,
             Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS,
         ) {
-            writer.take(event);
+            writer.handle_event(event);
         }
         writer.rich
     }
 
     /// Returns the ranges between two offsets.
-    pub(super) fn runs_in(&self, start: usize, end: usize) -> impl Iterator<Item = (&Run, &str)> {
+    pub(super) fn runs_in(&self, start: usize, end: usize) -> impl Iterator<Item = (&StyledRange, &str)> {
         let first = self.runs.partition_point(|run| run.end <= start);
         let mut from = start;
         self.runs[first..].iter().map_while(move |run| {
@@ -113,7 +113,8 @@ impl Rich {
     pub(super) fn cost(&self, at: usize, letters: &str) -> usize {
         let first = self.runs.partition_point(|run| run.end <= at);
         let begins = first == 0 || self.runs[first - 1].end == at;
-        let tags = |run: &Run| run.styles.iter().map(|style| style.opening().len() + style.closing().len()).sum();
+        let tags =
+            |run: &StyledRange| run.styles.iter().map(|style| style.opening().len() + style.closing().len()).sum();
         let tags: usize = self.runs.get(first).filter(|_| begins).map(tags).unwrap_or(0);
         escaped(letters).len() + tags
     }
@@ -126,15 +127,15 @@ impl Rich {
         let end = self.text.len();
         match self.runs.last_mut() {
             Some(run) if run.styles == styles => run.end = end,
-            Some(_) | None => self.runs.push(Run { end, styles: styles.to_vec() }),
+            Some(_) | None => self.runs.push(StyledRange { end, styles: styles.to_vec() }),
         }
     }
 }
 
 /// Converts Markdown parser events to styled text.
 #[derive(Default)]
-struct Writer {
-    rich: Rich,
+struct MarkdownConverter {
+    rich: RichText,
     /// Open styles; `None` for one that is not shown.
     styles: Vec<Option<Style>>,
     /// Open lists, with the number of the next item.
@@ -146,27 +147,27 @@ struct Writer {
     mark: String,
 }
 
-impl Writer {
-    fn take(&mut self, event: Event<'_>) {
+impl MarkdownConverter {
+    fn handle_event(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
-            Event::Text(text) => self.words(&text),
+            Event::Text(text) => self.push_text(&text),
             // Raw HTML is shown as text.
-            Event::Html(text) | Event::InlineHtml(text) => self.words(&text),
+            Event::Html(text) | Event::InlineHtml(text) => self.push_text(&text),
             Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
                 self.styles.push(Some(Style::Code));
-                self.words(&text);
+                self.push_text(&text);
                 self.styles.pop();
             }
-            Event::SoftBreak | Event::HardBreak => self.words("\n"),
+            Event::SoftBreak | Event::HardBreak => self.push_text("\n"),
             Event::Rule => {
                 self.block();
-                self.words("———");
+                self.push_text("———");
                 self.block();
             }
             Event::TaskListMarker(is_done) => self.mark.push_str(if is_done { "☑ " } else { "☐ " }),
-            Event::FootnoteReference(text) => self.words(&format!("[{text}]")),
+            Event::FootnoteReference(text) => self.push_text(&format!("[{text}]")),
         }
     }
 
@@ -241,11 +242,11 @@ impl Writer {
                 }
             }
             // An empty item still takes a line.
-            TagEnd::Item => self.words(""),
+            TagEnd::Item => self.push_text(""),
             TagEnd::Table => {
                 let table = self.table.take().unwrap_or_default();
                 self.styles.push(Some(Style::Pre(None)));
-                self.words(&table.write());
+                self.push_text(&table.write());
                 self.styles.pop();
                 self.block();
             }
@@ -275,9 +276,9 @@ impl Writer {
     }
 
     fn item(&mut self) {
-        self.words("");
+        self.push_text("");
         self.gap = self.gap.max(1);
-        let depth = self.lists.len().clamp(1, DEPTH) - 1;
+        let depth = self.lists.len().clamp(1, MAX_DEPTH) - 1;
         let mark = match self.lists.last_mut() {
             Some(Some(number)) => {
                 *number += 1;
@@ -288,7 +289,7 @@ impl Writer {
         self.mark = "  ".repeat(depth) + &mark;
     }
 
-    fn words(&mut self, words: &str) {
+    fn push_text(&mut self, words: &str) {
         if let Some(table) = &mut self.table {
             table.push(words);
             return;
@@ -296,7 +297,7 @@ impl Writer {
         if words.is_empty() && self.mark.is_empty() {
             return;
         }
-        let styles = self.shown();
+        let styles = self.visible_styles();
         let gap = std::mem::take(&mut self.gap);
         if !self.rich.text.is_empty() {
             let has = self.rich.text.len() - self.rich.text.trim_end_matches('\n').len();
@@ -312,14 +313,14 @@ impl Writer {
     }
 
     /// Returns the open styles that Telegram can show: code excludes other styles, and links do not nest.
-    fn shown(&self) -> Vec<Style> {
+    fn visible_styles(&self) -> Vec<Style> {
         let open = || self.styles.iter().flatten();
         if let Some(code) = open().find(|style| style.is_code()) {
             let link = open().find(|style| style.url().is_some() && *code == Style::Code);
             return vec![link.unwrap_or(code).clone()];
         }
         let mut shown: Vec<Style> = Vec::new();
-        for style in open().take(DEPTH) {
+        for style in open().take(MAX_DEPTH) {
             let is_there = shown.iter().any(|other| other == style || (other.url().is_some() && style.url().is_some()));
             if !is_there {
                 shown.push(style.clone());
@@ -331,7 +332,7 @@ impl Writer {
     }
 }
 
-impl Rich {
+impl RichText {
     /// Removes the trailing line break, which a code block has before its closing fence.
     fn trim_line_end(&mut self) {
         if self.text.ends_with('\n') {
@@ -366,5 +367,5 @@ fn language(kind: &CodeBlockKind<'_>) -> Option<String> {
 /// Returns a link style if Telegram supports the URL's scheme.
 fn link(url: &str) -> Option<Style> {
     let is_followed = ["http://", "https://", "tg://", "mailto:", "tel:"].iter().any(|scheme| url.starts_with(scheme));
-    (is_followed && url.len() <= ADDRESS && !url.contains(char::is_control)).then(|| Style::Link(url.to_owned()))
+    (is_followed && url.len() <= MAX_URL_BYTES && !url.contains(char::is_control)).then(|| Style::Link(url.to_owned()))
 }

@@ -3,7 +3,7 @@
 use unicode_segmentation::UnicodeSegmentation;
 
 /// Maximum column width; longer cells overflow.
-const WIDEST: usize = 40;
+const MAX_COLUMN_WIDTH: usize = 40;
 
 /// Cells of a table.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Table {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| letters(cell)).max().unwrap_or(0).clamp(1, WIDEST)
+            cells.map(|cell| display_width(cell)).max().unwrap_or(0).clamp(1, MAX_COLUMN_WIDTH)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut lines: Vec<String> = self.rows.iter().map(|row| line(row, &widths)).collect();
@@ -50,11 +50,11 @@ fn line(row: &[String], widths: &[usize]) -> String {
     let cells: Vec<String> = row
         .iter()
         .zip(widths)
-        .map(|(cell, width)| format!("{cell}{}", " ".repeat(width.saturating_sub(letters(cell)))))
+        .map(|(cell, width)| format!("{cell}{}", " ".repeat(width.saturating_sub(display_width(cell)))))
         .collect();
     cells.join(" | ").trim_end().to_owned()
 }
 
-fn letters(text: &str) -> usize {
+fn display_width(text: &str) -> usize {
     text.graphemes(true).count()
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn html(markdown: &str) -> Vec<String> {
-    parts(markdown, LIMIT).into_iter().map(|part| part.html).collect()
+    parts(markdown, MAX_MESSAGE).into_iter().map(|part| part.html).collect()
 }
 
 fn one(markdown: &str) -> String {
@@ -32,7 +32,7 @@ fn links_lead_somewhere_or_are_words() {
     assert_eq!(one("![cat](https://x.y/cat.png)"), "<a href=\"https://x.y/cat.png\">cat</a>");
     assert_eq!(one("[`code`](https://x.y)"), "<a href=\"https://x.y\">code</a>");
     let plain: Vec<String> =
-        parts("see [docs](https://x.y) and <https://z.w>", LIMIT).into_iter().map(|p| p.plain).collect();
+        parts("see [docs](https://x.y) and <https://z.w>", MAX_MESSAGE).into_iter().map(|p| p.plain).collect();
     assert_eq!(plain, ["see docs (https://x.y) and https://z.w"]);
 }
 
@@ -90,7 +90,7 @@ fn a_cut_closes_and_opens_what_it_cuts() {
 fn markup_that_is_longer_than_telegram_reads_is_cut_too() {
     let link = format!("[x](https://x.y/{}) ", "a".repeat(1500));
     let long = link.repeat(60);
-    let parts = parts(&long, LIMIT);
+    let parts = parts(&long, MAX_MESSAGE);
     assert!(parts.len() > 2 && parts.iter().all(|part| part.html.len() <= 30_000 + 2048), "{}", parts.len());
     assert_eq!(parts.iter().map(|part| part.html.matches("<a ").count()).sum::<usize>(), 60);
 }
@@ -138,7 +138,7 @@ proptest! {
         markdown in "([a-d ]{0,9}|[*_~`>#|\\[\\]()\\-]{1,3}|\n|\n\n|```|<b>|&|😀|é|\\[a\\]\\(https://x\\.y\\)|1\\. |- |\\| a \\| b \\|\n){0,25}",
         limit in 2usize..60,
     ) {
-        let whole = Rich::read(&markdown);
+        let whole = RichText::read(&markdown);
         let mut said = String::new();
         for part in parts(&markdown, limit) {
             prop_assert_eq!(balanced(&part.html), Ok(()));

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::*;
 
-fn me() -> Me {
-    Me { id: 1, username: Some("Claw_bot".to_owned()), name: "Claw".to_owned(), reads_groups: true }
+fn me() -> BotIdentity {
+    BotIdentity { id: 1, username: Some("Claw_bot".to_owned()), name: "Claw".to_owned(), can_read_groups: true }
 }
 
-fn event(update: &Value) -> Option<Event> {
+fn event(update: &Value) -> Option<ChannelEvent> {
     read(update, &me(), "main")
 }
 
@@ -27,7 +27,7 @@ fn group_message(more: &Value) -> Value {
 
 fn incoming(more: &Value) -> Incoming {
     match event(&group_message(more)) {
-        Some(Event::Message(incoming)) => *incoming,
+        Some(ChannelEvent::Message(incoming)) => *incoming,
         other => panic!("{other:?}"),
     }
 }
@@ -38,7 +38,7 @@ fn plain() -> Incoming {
         message: "3".to_owned(),
         account: "main".to_owned(),
         peer: Peer { kind: PeerKind::Group, id: "-100".to_owned(), title: Some("Family".to_owned()) },
-        sender: Sender {
+        sender: MessageSender {
             id: "7".to_owned(),
             name: "Ann Lee".to_owned(),
             username: Some("ann".to_owned()),
@@ -57,7 +57,7 @@ fn a_message_is_read_whole() {
     let direct = json!({"update_id": 6, "message": {
         "message_id": 4, "date": 1, "chat": {"id": 7, "type": "private"}, "from": {"id": 7, "first_name": "Ann"}, "text": "hi",
     }});
-    let Some(Event::Message(direct)) = event(&direct) else { panic!() };
+    let Some(ChannelEvent::Message(direct)) = event(&direct) else { panic!() };
     assert_eq!((direct.peer.kind, direct.peer.id.as_str(), direct.sender.id.as_str()), (PeerKind::Direct, "7", "7"));
 }
 
@@ -66,12 +66,12 @@ fn an_edit_and_a_post_are_told_apart() {
     let mut update = group_message(&json!({"text": "hi"}));
     let message = update["message"].take();
     let edited = event(&json!({"update_id": 5, "edited_message": message}));
-    assert_eq!(edited, Some(Event::Edited(Box::new(plain()))));
+    assert_eq!(edited, Some(ChannelEvent::Edited(Box::new(plain()))));
     let post = json!({"update_id": 8, "channel_post": {
         "message_id": 4, "date": 1, "chat": {"id": -9, "type": "channel", "title": "News"},
         "sender_chat": {"id": -9, "title": "News"}, "text": "hi",
     }});
-    let Some(Event::Message(post)) = event(&post) else { panic!() };
+    let Some(ChannelEvent::Message(post)) = event(&post) else { panic!() };
     assert_eq!((post.peer.kind, post.sender.id.as_str(), post.sender.name.as_str()), (PeerKind::Channel, "-9", "News"));
 }
 
@@ -96,7 +96,7 @@ fn an_answer_to_us_speaks_to_us() {
     };
     let ours = answer(1, json!({}));
     let (message, sender, text) = ("2".to_owned(), Some("Claw".to_owned()), "before".to_owned());
-    assert_eq!(ours.reply_to, Some(Quoted { message, sender, text, is_ours: true }));
+    assert_eq!(ours.reply_to, Some(QuotedMessage { message, sender, text, is_ours: true }));
     assert!(ours.was_mentioned && !answer(8, json!({})).was_mentioned);
     let topic = answer(1, json!({"forum_topic_created": {"name": "x"}}));
     assert_eq!((topic.reply_to, topic.was_mentioned), (None, false), "the start of a topic is not what is answered");
@@ -137,7 +137,7 @@ fn a_command_for_another_bot_is_not_for_us() {
     let command = |text: &str, length: usize| {
         let entities = json!([{"type": "bot_command", "offset": 0, "length": length}]);
         match event(&group_message(&json!({"text": text, "entities": entities}))) {
-            Some(Event::Message(incoming)) => Some((incoming.text, incoming.is_command, incoming.was_mentioned)),
+            Some(ChannelEvent::Message(incoming)) => Some((incoming.text, incoming.is_command, incoming.was_mentioned)),
             _ => None,
         }
     };
@@ -152,7 +152,7 @@ fn a_command_for_another_bot_is_not_for_us() {
 fn media_come_with_name_kind_and_size() {
     let media = |more: &Value| {
         let [attachment] = <[Attachment; 1]>::try_from(incoming(more).media).unwrap();
-        let Source::Platform(id) = attachment.source else { panic!() };
+        let AttachmentSource::Platform(id) = attachment.source else { panic!() };
         (id, attachment.name, attachment.mime.unwrap_or_default(), attachment.size, attachment.is_voice)
     };
     let photo = json!({"photo": [
@@ -197,7 +197,7 @@ fn a_chat_never_has_the_id_of_a_person() {
     }
     let hidden = incoming(&json!({"text": "hi", "sender_chat": {"id": -7}}));
     assert_eq!((hidden.sender.id.as_str(), hidden.sender.is_chat), ("-7", true));
-    assert!(matches!(message(json!({"from": {"id": 7}})), Some(Event::Message(said)) if !said.sender.is_chat));
+    assert!(matches!(message(json!({"from": {"id": 7}})), Some(ChannelEvent::Message(said)) if !said.sender.is_chat));
 }
 
 #[test]
@@ -208,13 +208,13 @@ fn reactions_and_membership_are_read() {
         "chat": chat, "message_id": 3, "user": {"id": 7, "first_name": "Ann"}, "date": 1,
         "old_reaction": [emoji("👍"), emoji("👀")], "new_reaction": [emoji("👀"), emoji("🔥"), {"type": "paid"}],
     }});
-    let Some(Event::Reacted(reaction)) = event(&reaction) else { panic!() };
+    let Some(ChannelEvent::Reacted(reaction)) = event(&reaction) else { panic!() };
     let told = (reaction.message.as_str(), reaction.sender.id.as_str(), reaction.added, reaction.removed);
     assert_eq!(told, ("3", "7", vec!["🔥".to_owned()], vec!["👍".to_owned()]));
     let member = |status: &str| {
         let change = json!({"chat": chat, "from": {"id": 7}, "date": 1, "new_chat_member": {"status": status}});
         match event(&json!({"update_id": 5, "my_chat_member": change})) {
-            Some(Event::Membership(membership)) => membership.is_member,
+            Some(ChannelEvent::Membership(membership)) => membership.is_member,
             other => panic!("{other:?}"),
         }
     };

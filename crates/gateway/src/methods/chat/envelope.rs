@@ -21,17 +21,17 @@ const CHANNELS: [&str; 13] = [
 ];
 
 /// Returns the text without envelope and message ids.
-pub(super) fn open(text: &str) -> Cow<'_, str> {
-    let words = unwrapped(text).unwrap_or(text);
+pub(super) fn strip(text: &str) -> Cow<'_, str> {
+    let words = strip_header(text).unwrap_or(text);
     if !words.contains("[message_id:") {
         return words.into();
     }
-    let kept: Vec<_> = words.split('\n').filter(|line| !is_mark(line)).collect();
+    let kept: Vec<_> = words.split('\n').filter(|line| !is_message_id(line)).collect();
     kept.join("\n").trim_end_matches('\n').to_owned().into()
 }
 
 /// Returns the text after an envelope header such as `[Telegram Ann id:7 2026-02-09 10:00]`.
-fn unwrapped(text: &str) -> Option<&str> {
+fn strip_header(text: &str) -> Option<&str> {
     let (header, words) = text.strip_prefix('[')?.split_once(']')?;
     let names_channel = |channel: &&str| header.strip_prefix(*channel).is_some_and(|rest| rest.starts_with(' '));
     let is_envelope = !header.contains('\n') && (has_time(header) || CHANNELS.iter().any(names_channel));
@@ -39,7 +39,7 @@ fn unwrapped(text: &str) -> Option<&str> {
 }
 
 /// True if a line consists of a message id only.
-fn is_mark(line: &str) -> bool {
+fn is_message_id(line: &str) -> bool {
     let inside = line.trim().strip_prefix("[message_id:").and_then(|rest| rest.strip_suffix(']'));
     inside.is_some_and(|id| !id.trim().is_empty() && !id.contains(']'))
 }
@@ -84,7 +84,7 @@ mod tests {
             ("é", "é"),
             ("", ""),
         ] {
-            assert_eq!(open(text), words, "{text}");
+            assert_eq!(strip(text), words, "{text}");
         }
     }
 }

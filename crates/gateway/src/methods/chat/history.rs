@@ -13,50 +13,51 @@ use serde_json::{Value, json};
 
 use super::envelope;
 use crate::{
-    methods::{keyed, sessions::defaults, unavailable},
-    router::{Answer, Call},
+    methods::{session_key_of_agent, sessions::defaults, unavailable},
+    router::{RpcCall, RpcResult},
 };
 
 /// Default number of messages.
-const MESSAGES: usize = 200;
+const DEFAULT_MESSAGES: usize = 200;
 /// Maximum total size of messages in bytes.
-const BYTES: usize = 6 * 1024 * 1024;
+const MAX_BYTES: usize = 6 * 1024 * 1024;
 /// Size in bytes above which a message is shortened.
-const MESSAGE: usize = 128 * 1024;
+const MAX_MESSAGE_BYTES: usize = 128 * 1024;
 /// Maximum length, in characters, of each text in a shortened message.
-const TEXT: usize = 12_000;
+const MAX_TEXT_CHARS: usize = 12_000;
 
 /// Marks truncated text.
-const MARK: &str = "…(truncated)…";
+const TRUNCATION_MARK: &str = "…(truncated)…";
 
 /// Returns the messages of a session, newest last.
-pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn history(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let HistoryParams { session_key, agent_id, session_id, limit, offset, max_chars, max_bytes, cursor, input_run_ids } =
         call.params()?;
-    let key = keyed(&call.server, HistoryParams::METHOD, &session_key, agent_id.as_deref())?;
+    let key = session_key_of_agent(&call.server, HistoryParams::METHOD, &session_key, agent_id.as_deref())?;
     // The gateway issues no cursors; a client that sends one from elsewhere starts over.
     if cursor.is_some() {
         return Ok(json!({"kind": "reset"}).into());
     }
-    let found = call.server.hub.history_lines(&key).await.map_err(unavailable)?;
+    let found = call.server.hub.history_entries(&key).await.map_err(unavailable)?;
     let (record, messages) = found.map_or((None, Vec::new()), |(record, messages)| (Some(record), messages));
     if let Some(expected) = session_id
         && record.as_ref().is_none_or(|record| record.session_id != expected)
     {
-        let why =
-            format!("invalid chat.history params: sessionId: {session_key} has another session id than {expected}");
+        let why = format!(
+            "invalid chat.history params: sessionId: the current session id of {session_key} is not {expected}"
+        );
         return Err(ErrorShape::invalid(why).with_details(json!({"reason": "session-changed"})));
     }
     // Sequence numbers are assigned before filtering, so that they do not depend on the reader.
     let leaf = messages.last().map(|(id, _)| id.clone());
-    let messages: Vec<_> = places(&messages).filter(|(_, message)| is_read(message)).collect();
+    let messages: Vec<_> = with_positions(&messages).filter(|(_, message)| is_visible(message)).collect();
     let total = messages.len();
     let offset = offset.unwrap_or(0).min(total);
-    let newest = messages.iter().rev().skip(offset).take(limit.unwrap_or(MESSAGES));
-    let bytes = max_bytes.unwrap_or(BYTES).min(BYTES);
+    let newest = messages.iter().rev().skip(offset).take(limit.unwrap_or(DEFAULT_MESSAGES));
+    let bytes = max_bytes.unwrap_or(MAX_BYTES).min(MAX_BYTES);
     let generation = call.client.generation;
-    let shown = newest.map(|(place, message)| placed(show(message, max_chars), place, generation));
-    let shown = fitting(shown, bytes);
+    let shown = newest.map(|(place, message)| add_position(display(message, max_chars), place, generation));
+    let shown = fit(shown, bytes);
     let thinking = record.as_ref().and_then(|record| record.thinking_level.as_deref()).unwrap_or("off");
     let mut answer = json!({"sessionKey": session_key, "thinkingLevel": thinking});
     if let Some(record) = &record {
@@ -88,9 +89,9 @@ pub(crate) async fn history(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Builds the session's list row with its active runs.
-fn row(call: &Call, key: &SessionKey, record: &Record) -> Value {
+fn row(call: &RpcCall, key: &SessionKey, record: &Record) -> Value {
     let mut row = session_row(key, record, Generation::Four);
-    let work = call.server.hub.work();
+    let work = call.server.hub.live_runs();
     let active: Vec<_> = work.iter().filter(|work| work.key == *key).map(|work| &work.run).collect();
     row["hasActiveRun"] = (!active.is_empty()).into();
     row["activeRunIds"] = json!(active);
@@ -99,7 +100,7 @@ fn row(call: &Call, key: &SessionKey, record: &Record) -> Value {
 
 /// Position of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct MessagePosition {
     /// Id of its transcript entry.
     id: EntryId,
     /// Sequence number in the session, from 1.
@@ -110,7 +111,7 @@ struct Place {
 
 /// Assigns positions to messages. A run begins with a user message that carries its id and ends with an answer without
 /// tool calls; everything in between belongs to it.
-fn places(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (Place, &Arc<Message>)> {
+fn with_positions(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (MessagePosition, &Arc<Message>)> {
     let mut run: Option<String> = None;
     let mut is_over = true;
     (1_u64..).zip(messages).map(move |(seq, (id, message))| {
@@ -123,12 +124,12 @@ fn places(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (Place, 
             Message::Assistant(said) => is_over = said.stop_reason != StopReason::ToolUse,
             Message::User(_) | Message::ToolResult(_) | Message::Other(_) => {}
         }
-        (Place { id: id.clone(), seq, run: run.clone() }, message)
+        (MessagePosition { id: id.clone(), seq, run: run.clone() }, message)
     })
 }
 
 /// Adds the position to a message, by which clients of protocol 4 recognise what they already show.
-fn placed(mut message: Value, place: &Place, generation: Generation) -> Value {
+fn add_position(mut message: Value, place: &MessagePosition, generation: Generation) -> Value {
     if generation == Generation::Four {
         message["__openclaw"] = json!({"id": place.id, "seq": place.seq});
         if let Some(run) = &place.run {
@@ -140,7 +141,7 @@ fn placed(mut message: Value, place: &Place, generation: Generation) -> Value {
 
 /// A message as shown to people, with its position.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct DisplayedMessage {
     /// Id of its transcript entry.
     pub(crate) id: EntryId,
     /// Sequence number in the session, from 1.
@@ -152,15 +153,18 @@ pub(crate) struct Shown {
 }
 
 /// Returns the visible messages from an index on.
-pub(crate) fn show_lines(messages: &[(EntryId, Arc<Message>)], from: usize) -> impl Iterator<Item = Shown> {
-    places(messages).skip(from).filter(|(_, message)| is_read(message)).map(|(place, message)| {
-        let message = placed(show(message, None), &place, Generation::Four);
-        Shown { id: place.id, seq: place.seq, run: place.run, message }
+pub(crate) fn displayed_entries(
+    messages: &[(EntryId, Arc<Message>)],
+    from: usize,
+) -> impl Iterator<Item = DisplayedMessage> {
+    with_positions(messages).skip(from).filter(|(_, message)| is_visible(message)).map(|(place, message)| {
+        let message = add_position(display(message, None), &place, Generation::Four);
+        DisplayedMessage { id: place.id, seq: place.seq, run: place.run, message }
     })
 }
 
 /// Returns as many of the newest messages as fit, at least one, oldest first.
-fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
+fn fit(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
     let mut room = Some(bytes);
     let mut shown = Vec::new();
     for message in newest_first {
@@ -176,11 +180,11 @@ fn fitting(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value
 
 /// True if a message is shown. An answer of which nothing is delivered, such as the silent-reply token alone, is
 /// hidden.
-fn is_read(message: &Message) -> bool {
+fn is_visible(message: &Message) -> bool {
     match message {
         Message::Assistant(said) => {
             let is_bare = said.tool_calls().next().is_none() && said.error_message.is_none();
-            !is_bare || said.text().trim().is_empty() || !wire::words_of(said).is_empty()
+            !is_bare || said.text().trim().is_empty() || !wire::text_of(said).is_empty()
         }
         Message::User(_) | Message::ToolResult(_) | Message::Other(_) => true,
     }
@@ -188,8 +192,8 @@ fn is_read(message: &Message) -> bool {
 
 /// Replaces the text of an answer by its delivered form, without tags, directives and control tokens, and with its
 /// media listed at the end. It is put in place of the first text block.
-fn show_words(blocks: &mut Vec<Value>, said: &Assistant) {
-    let mut words = Some(wire::words_of(said)).filter(|words| !words.is_empty());
+fn replace_text(blocks: &mut Vec<Value>, said: &Assistant) {
+    let mut words = Some(wire::text_of(said)).filter(|words| !words.is_empty());
     blocks.retain_mut(|block| {
         if block["type"] != "text" {
             return true;
@@ -202,35 +206,35 @@ fn show_words(blocks: &mut Vec<Value>, said: &Assistant) {
 
 /// Converts a message to its displayed form: user text without envelope, answers as delivered, without images, and
 /// limited in size.
-fn show(message: &Message, most_chars: Option<usize>) -> Value {
+fn display(message: &Message, most_chars: Option<usize>) -> Value {
     let mut shown = json!(message);
     let is_user = matches!(message, Message::User(_));
     match &mut shown["content"] {
-        Value::String(text) if is_user => *text = envelope::open(text).into_owned(),
+        Value::String(text) if is_user => *text = envelope::strip(text).into_owned(),
         Value::Array(blocks) => {
-            blocks.iter_mut().for_each(|block| show_block(block, is_user));
+            blocks.iter_mut().for_each(|block| display_block(block, is_user));
             if let Message::Assistant(said) = message {
-                show_words(blocks, said);
+                replace_text(blocks, said);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
     }
     if let Some(most) = most_chars {
-        cut_words(&mut shown["content"], most);
+        truncate_text(&mut shown["content"], most);
     }
-    if size(&shown) > MESSAGE {
-        cut(&mut shown, TEXT);
+    if size(&shown) > MAX_MESSAGE_BYTES {
+        truncate(&mut shown, MAX_TEXT_CHARS);
     }
-    if size(&shown) > MESSAGE {
-        shown["content"] = json!([{"type": "text", "text": MARK}]);
+    if size(&shown) > MAX_MESSAGE_BYTES {
+        shown["content"] = json!([{"type": "text", "text": TRUNCATION_MARK}]);
         if let Some(fields) = shown.as_object_mut() {
-            fields.retain(|_, value| size(value) <= TEXT);
+            fields.retain(|_, value| size(value) <= MAX_TEXT_CHARS);
         }
     }
     shown
 }
 
-fn show_block(block: &mut Value, is_user: bool) {
+fn display_block(block: &mut Value, is_user: bool) {
     if block["type"] == "image" {
         if let Some(fields) = block.as_object_mut()
             && let Some(Value::String(data)) = fields.shift_remove("data")
@@ -239,34 +243,34 @@ fn show_block(block: &mut Value, is_user: bool) {
             fields.insert("omitted".to_owned(), true.into());
         }
     } else if let (true, Some(text)) = (is_user, block["text"].as_str()) {
-        block["text"] = envelope::open(text).into();
+        block["text"] = envelope::strip(text).into();
     }
 }
 
 /// Truncates the visible text of a message.
-fn cut_words(content: &mut Value, most: usize) {
-    let Value::Array(blocks) = content else { return cut(content, most) };
+fn truncate_text(content: &mut Value, most: usize) {
+    let Value::Array(blocks) = content else { return truncate(content, most) };
     for block in blocks.iter_mut().filter_map(Value::as_object_mut) {
         for name in ["text", "thinking"] {
             if let Some(words) = block.get_mut(name) {
-                cut(words, most);
+                truncate(words, most);
             }
         }
     }
 }
 
 /// Truncates every text in a value.
-fn cut(value: &mut Value, most: usize) {
+fn truncate(value: &mut Value, most: usize) {
     match value {
         Value::String(text) => {
             if let Some((at, _)) = text.char_indices().nth(most) {
                 text.truncate(at);
                 *text += "\n";
-                *text += MARK;
+                *text += TRUNCATION_MARK;
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| cut(item, most)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| cut(field, most)),
+        Value::Array(items) => items.iter_mut().for_each(|item| truncate(item, most)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| truncate(field, most)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -280,16 +284,16 @@ mod tests {
     use super::*;
 
     fn shown(message: Value, most: Option<usize>) -> Value {
-        show(&serde_json::from_value(message).unwrap(), most)
+        display(&serde_json::from_value(message).unwrap(), most)
     }
 
     #[test]
     fn the_oldest_messages_are_left_out_when_they_do_not_fit() {
         let newest_first = || ["cc", "b", "aaaa"].into_iter().map(Value::from);
-        assert_eq!(fitting(newest_first(), 13), ["aaaa", "b", "cc"].map(Value::from));
-        assert_eq!(fitting(newest_first(), 12), ["b", "cc"].map(Value::from));
-        assert_eq!(fitting(newest_first(), 3), ["cc"].map(Value::from));
-        assert_eq!(fitting(std::iter::empty(), 3), [] as [Value; 0]);
+        assert_eq!(fit(newest_first(), 13), ["aaaa", "b", "cc"].map(Value::from));
+        assert_eq!(fit(newest_first(), 12), ["b", "cc"].map(Value::from));
+        assert_eq!(fit(newest_first(), 3), ["cc"].map(Value::from));
+        assert_eq!(fit(std::iter::empty(), 3), [] as [Value; 0]);
     }
 
     #[test]
@@ -329,7 +333,7 @@ mod tests {
         ] {
             assert_eq!(shown(said(stored), None)["content"], seen);
         }
-        let is_read = |message: Value| is_read(&serde_json::from_value(message).unwrap());
+        let is_read = |message: Value| is_visible(&serde_json::from_value(message).unwrap());
         for silent in
             [json!([text("NO_REPLY")]), json!([thought, text("no_reply.")]), json!([text("**HEARTBEAT_OK**")])]
         {
@@ -347,21 +351,21 @@ mod tests {
     #[test]
     fn a_long_message_is_shortened_until_it_fits() {
         let said = |parts: usize| {
-            let part = json!({"type": "text", "text": "é".repeat(MESSAGE / 2)});
+            let part = json!({"type": "text", "text": "é".repeat(MAX_MESSAGE_BYTES / 2)});
             json!({"role": "user", "timestamp": 1, "content": vec![part; parts]})
         };
-        let text = |most: usize| json!({"type": "text", "text": format!("{}\n{MARK}", "é".repeat(most))});
-        assert_eq!(shown(said(2), None)["content"], json!([text(TEXT), text(TEXT)]));
+        let text = |most: usize| json!({"type": "text", "text": format!("{}\n{TRUNCATION_MARK}", "é".repeat(most))});
+        assert_eq!(shown(said(2), None)["content"], json!([text(MAX_TEXT_CHARS), text(MAX_TEXT_CHARS)]));
         assert_eq!(shown(said(2), Some(3))["content"], json!([text(3), text(3)]));
         assert_eq!(
             shown(said(20), None),
             json!({
-                "role": "user", "timestamp": 1, "content": [{"type": "text", "text": MARK}],
+                "role": "user", "timestamp": 1, "content": [{"type": "text", "text": TRUNCATION_MARK}],
             })
         );
         let call = json!({"role": "assistant", "content": [{"type": "toolCall", "id": "call-1", "name": "read"}]});
         assert_eq!(shown(call, Some(1))["content"][0]["id"], "call-1");
-        let short = json!({"role": "user", "timestamp": 1, "content": "é".repeat(TEXT + 1)});
+        let short = json!({"role": "user", "timestamp": 1, "content": "é".repeat(MAX_TEXT_CHARS + 1)});
         assert_eq!(shown(short.clone(), None), short);
     }
 }

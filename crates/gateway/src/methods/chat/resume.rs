@@ -7,30 +7,30 @@ use homard_proto::{
 
 use crate::{
     methods::{session_key, submit::tool_detail, unavailable},
-    projector::{Known, Missed},
-    router::{Answer, Call},
+    projector::{KnownRun, ResumePosition},
+    router::{RpcCall, RpcResult},
 };
 
 /// Finds the runs; the projector sends the response.
-pub(crate) async fn resume(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn resume(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ResumeParams { session_key: asked, run_id, after_seq } = call.params()?;
     let key = session_key(&call.server, ResumeParams::METHOD, &asked)?;
     let hub = &call.server.hub;
     let after = match (&run_id, after_seq) {
         (None, Some(_)) => {
-            let why = "invalid chat.resume params: afterSeq counts the events of one run; say which in runId";
+            let why = "invalid chat.resume params: afterSeq counts the events of one run and requires runId";
             return Err(ErrorShape::invalid(why));
         }
         (_, after) => after.unwrap_or_default(),
     };
-    let alive = || hub.work().into_iter().filter(|work| work.key == key).map(|work| work.run).collect();
+    let alive = || hub.live_runs().into_iter().filter(|work| work.key == key).map(|work| work.run).collect();
     let mut runs = Vec::new();
     for run in run_id.map_or_else(alive, |run| vec![run]) {
         let (session, known) = match hub.follow(&run) {
-            Some(follower) => (Some(follower.tape().key().clone()), Known::Alive(follower.tape().clone())),
+            Some(follower) => (Some(follower.tape().key().clone()), KnownRun::Active(follower.tape().clone())),
             None => match hub.reported(&run).await.map_err(unavailable)? {
-                Some(report) => (Some(report.key().clone()), Known::Over(report.over())),
-                None => (None, Known::Nothing),
+                Some(report) => (Some(report.key().clone()), KnownRun::Finished(report.final_event())),
+                None => (None, KnownRun::Unknown),
             },
         };
         if session.is_some_and(|session| session != key) {
@@ -39,5 +39,5 @@ pub(crate) async fn resume(mut call: Call) -> Result<Answer, ErrorShape> {
         runs.push((run, known));
     }
     let detail = tool_detail(&call, &key).await?;
-    Ok(Answer::Missed(Missed { key, asked, runs, after, detail }))
+    Ok(RpcResult::Resume(ResumePosition { key, requested_key: asked, runs, after, detail }))
 }

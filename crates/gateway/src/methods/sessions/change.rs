@@ -15,20 +15,20 @@ use serde_json::{Value, json};
 
 use super::{levels, path};
 use crate::{
-    changes::Change,
-    router::{Answer, Call},
-    server::Server,
+    router::{RpcCall, RpcResult},
+    server::ServerState,
+    session_changes::SessionChange,
 };
 use homard_agent::row::session_row;
 
 /// Changes the settings of a session.
-pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn patch(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let PatchParams { key, agent_id, expected_session_id, changes } = call.params()?;
     let server = &call.server;
-    let key = meant::<PatchParams>(server, &key, agent_id.as_deref())?;
+    let key = resolve_session::<PatchParams>(server, &key, agent_id.as_deref())?;
     let patch = Patch { expected: expected_session_id, changes: settings(changes)? };
-    let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
-    server.projector.session_changed(Change { key: key.clone(), reason: "patch" });
+    let entry = server.hub.patch(&key, patch).await.map_err(|error| error_response(&error))?;
+    server.projector.session_changed(SessionChange { key: key.clone(), reason: "patch" });
     let agents = server.hub.agents();
     let agent = key.agent().unwrap_or(agents.default_id());
     let answer = json!({
@@ -38,7 +38,7 @@ pub(crate) async fn patch(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Creates a session, or finds the one that the same request created.
-pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn create(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CreateParams {
         key,
         idempotency_key,
@@ -57,11 +57,11 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
         (None, Some(name)) => format!("dashboard:{name}"),
         (None, None) => format!("dashboard:{}", ambient.session_id()),
     };
-    let key = meant::<CreateParams>(server, &name, agent_id.as_deref())?;
-    let parent = parent_session_key.map(|key| meant::<CreateParams>(server, &key, None)).transpose()?;
+    let key = resolve_session::<CreateParams>(server, &name, agent_id.as_deref())?;
+    let parent = parent_session_key.map(|key| resolve_session::<CreateParams>(server, &key, None)).transpose()?;
     // Before the session is made: hooks store what was said in the one before it.
     if let Some(parent) = parent.as_ref().filter(|_| emit_command_hooks == Some(true)) {
-        server.hub.succeeded(parent).await.map_err(|error| refusal(&error))?;
+        server.hub.succeeded(parent).await.map_err(|error| error_response(&error))?;
     }
     let mut changes = Extra::new();
     for (name, value) in [
@@ -78,8 +78,8 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
         }
     }
     let patch = Patch { expected: None, changes: settings(changes)? };
-    let entry = server.hub.patch(&key, patch).await.map_err(|error| refusal(&error))?;
-    server.projector.session_changed(Change { key: key.clone(), reason: "create" });
+    let entry = server.hub.patch(&key, patch).await.map_err(|error| error_response(&error))?;
+    server.projector.session_changed(SessionChange { key: key.clone(), reason: "create" });
     let shown = session_row(&key, &entry, call.client.generation);
     let answer = json!({
         "ok": true, "key": key, "sessionId": entry.session_id, "entry": shown, "resolved": model(server, &key, &entry),
@@ -88,39 +88,40 @@ pub(crate) async fn create(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Starts a new transcript for a session.
-pub(crate) async fn reset(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn reset(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ResetParams { key, agent_id, reason } = call.params()?;
-    let key = meant::<ResetParams>(&call.server, &key, agent_id.as_deref())?;
+    let key = resolve_session::<ResetParams>(&call.server, &key, agent_id.as_deref())?;
     let reason = if reason.as_deref() == Some("new") { "new" } else { "reset" };
-    let entry = call.server.hub.reset(&key, reason).await.map_err(|error| refusal(&error))?;
-    call.server.projector.session_changed(Change { key: key.clone(), reason: "reset" });
+    let entry = call.server.hub.reset(&key, reason).await.map_err(|error| error_response(&error))?;
+    call.server.projector.session_changed(SessionChange { key: key.clone(), reason: "reset" });
     Ok(json!({"ok": true, "key": key, "entry": entry}).into())
 }
 
 /// Deletes a session; its transcript is archived.
-pub(crate) async fn delete(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn delete(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let DeleteParams { key, agent_id, delete_transcript, expected_session_id, emit_lifecycle_hooks } = call.params()?;
     if emit_lifecycle_hooks == Some(false) {
         return Err(ErrorShape::invalid(
-            "invalid sessions.delete params: emitLifecycleHooks: false is not supported: hooks hear of every session's end",
+            "invalid sessions.delete params: emitLifecycleHooks: false is not supported: hooks are notified whenever \
+             a session ends",
         ));
     }
     if delete_transcript == Some(false) {
         return Err(ErrorShape::invalid(
-            "invalid sessions.delete params: deleteTranscript: false is not supported yet; \
-             a transcript is never destroyed, but put aside with its session",
+            "invalid sessions.delete params: deleteTranscript: false is not supported yet; the transcript is never \
+             destroyed, but archived with its session",
         ));
     }
-    let key = meant::<DeleteParams>(&call.server, &key, agent_id.as_deref())?;
-    let deleted = call.server.hub.delete(&key, expected_session_id).await.map_err(|error| refusal(&error))?;
-    call.server.projector.session_changed(Change { key: key.clone(), reason: "delete" });
+    let key = resolve_session::<DeleteParams>(&call.server, &key, agent_id.as_deref())?;
+    let deleted = call.server.hub.delete(&key, expected_session_id).await.map_err(|error| error_response(&error))?;
+    call.server.projector.session_changed(SessionChange { key: key.clone(), reason: "delete" });
     let archived: Vec<_> = deleted.iter().filter_map(|deleted| deleted.archive.as_ref()).collect();
     Ok(json!({"ok": true, "key": key, "deleted": deleted.is_some(), "archived": archived}).into())
 }
 
 /// Resolves the session of a request. A key without an agent belongs to the agent that the request names.
-pub(in crate::methods) fn meant<P: Params>(
-    server: &Server,
+pub(in crate::methods) fn resolve_session<P: Params>(
+    server: &ServerState,
     text: &str,
     agent: Option<&str>,
 ) -> Result<SessionKey, ErrorShape> {
@@ -158,7 +159,7 @@ fn settings(mut changes: Extra) -> Result<Extra, ErrorShape> {
 }
 
 /// Model of a session.
-fn model(server: &Server, key: &SessionKey, record: &session::Record) -> Value {
+fn model(server: &ServerState, key: &SessionKey, record: &session::Record) -> Value {
     let agents = server.hub.agents();
     let profile = key.agent().and_then(|agent| agents.get(agent)).or_else(|| agents.get(agents.default_id()));
     let spec = profile.map(|profile| profile.spec());
@@ -171,7 +172,7 @@ fn model(server: &Server, key: &SessionKey, record: &session::Record) -> Value {
 }
 
 /// Converts a failed change to an error response.
-pub(crate) fn refusal(error: &ChangeError) -> ErrorShape {
+pub(crate) fn error_response(error: &ChangeError) -> ErrorShape {
     let why = error.to_string();
     match error {
         ChangeError::Invalid(_)

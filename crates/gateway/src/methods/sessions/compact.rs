@@ -10,40 +10,40 @@ use homard_proto::{
 };
 use serde_json::json;
 
-use super::change::{meant, refusal};
-use crate::router::{Answer, Call};
+use super::change::{error_response, resolve_session};
+use crate::router::{RpcCall, RpcResult};
 
 /// Compacts a session.
-pub(crate) async fn compact(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn compact(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CompactParams { key, agent_id, focus } = call.params()?;
-    let key = meant::<CompactParams>(&call.server, &key, agent_id.as_deref())?;
+    let key = resolve_session::<CompactParams>(&call.server, &key, agent_id.as_deref())?;
     let focus = focus.map(|focus| focus.trim().to_owned()).filter(|focus| !focus.is_empty());
     let not = |reason: String| Ok(json!({"ok": true, "key": key, "compacted": false, "reason": reason}).into());
     let report = match call.server.hub.compact(&key, focus).await {
         Ok(report) => report,
         // Nothing to compact is not an error: clients also ask for sessions without messages.
         Err(error @ ChangeError::NoSession) => return not(error.to_string()),
-        Err(error) => return Err(refusal(&error)),
+        Err(error) => return Err(error_response(&error)),
     };
-    let Some(id) = report.entry else { return not(report.words) };
+    let Some(id) = report.entry else { return not(report.text) };
     let (before, after) = report.tokens.unzip();
     let answer = json!({
         "ok": true, "key": key, "compacted": true,
-        "id": id, "tokensBefore": before, "tokensAfter": after, "way": report.way,
+        "id": id, "tokensBefore": before, "tokensAfter": after, "way": report.strategy,
     });
     Ok(answer.into())
 }
 
 /// Lists the compactions of a session, oldest first.
-pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CompactionsParams { key, agent_id } = call.params()?;
-    let key = meant::<CompactionsParams>(&call.server, &key, agent_id.as_deref())?;
-    let made = call.server.hub.compactions(&key).await.map_err(|error| refusal(&error))?;
+    let key = resolve_session::<CompactionsParams>(&call.server, &key, agent_id.as_deref())?;
+    let made = call.server.hub.compactions(&key).await.map_err(|error| error_response(&error))?;
     let rows: Vec<_> = made
         .into_iter()
         .map(|made| {
             json!({
-                "id": made.id, "timestamp": made.at, "tokensBefore": made.tokens_before, "way": made.way,
+                "id": made.id, "timestamp": made.at, "tokensBefore": made.tokens_before, "way": made.strategy,
                 "undone": made.is_undone, "summary": made.summary,
             })
         })
@@ -52,9 +52,9 @@ pub(crate) async fn list(mut call: Call) -> Result<Answer, ErrorShape> {
 }
 
 /// Undoes a compaction, so that the entries it replaced are used again.
-pub(crate) async fn undo(mut call: Call) -> Result<Answer, ErrorShape> {
+pub(crate) async fn undo(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let UndoCompactionParams { key, agent_id, id } = call.params()?;
-    let key = meant::<UndoCompactionParams>(&call.server, &key, agent_id.as_deref())?;
-    let id = call.server.hub.undo_compaction(&key, id).await.map_err(|error| refusal(&error))?;
+    let key = resolve_session::<UndoCompactionParams>(&call.server, &key, agent_id.as_deref())?;
+    let id = call.server.hub.undo_compaction(&key, id).await.map_err(|error| error_response(&error))?;
     Ok(json!({"ok": true, "key": key, "id": id}).into())
 }

@@ -5,9 +5,9 @@ use homard_proto::{ErrorShape, Extra};
 use serde_json::Value;
 
 /// A setting with a fixed set of values.
-struct Setting {
+struct LevelSetting {
     name: &'static str,
-    words: &'static [&'static str],
+    values: &'static [&'static str],
     /// Accepted aliases and the values they stand for.
     aliases: &'static [(&'static str, &'static str)],
     /// Value that clears the setting.
@@ -16,23 +16,23 @@ struct Setting {
 
 const NO_ALIASES: &[(&str, &str)] = &[];
 
-const SETTINGS: [Setting; 4] = [
-    Setting { name: "thinkingLevel", words: &intake::THINKING_LEVELS, aliases: NO_ALIASES, clears: Some("off") },
-    Setting {
+const SETTINGS: [LevelSetting; 4] = [
+    LevelSetting { name: "thinkingLevel", values: &intake::THINKING_LEVELS, aliases: NO_ALIASES, clears: Some("off") },
+    LevelSetting {
         name: "verboseLevel",
-        words: &["on", "off", "full"],
+        values: &["on", "off", "full"],
         aliases: &[("true", "on"), ("yes", "on"), ("false", "off"), ("no", "off"), ("all", "full")],
         clears: None,
     },
-    Setting {
+    LevelSetting {
         name: "reasoningLevel",
-        words: &["on", "off", "stream"],
+        values: &["on", "off", "stream"],
         aliases: &[("true", "on"), ("yes", "on"), ("false", "off"), ("no", "off"), ("live", "stream")],
         clears: Some("off"),
     },
-    Setting {
+    LevelSetting {
         name: "responseUsage",
-        words: &["off", "tokens", "full"],
+        values: &["off", "tokens", "full"],
         aliases: &[("on", "tokens")],
         clears: Some("off"),
     },
@@ -45,7 +45,7 @@ pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
             && let Some(raw) = value.as_str()
         {
             let Some(word) = setting.read(raw) else {
-                let words = setting.words.join("|");
+                let words = setting.values.join("|");
                 return Err(ErrorShape::invalid(format!("invalid {} (use {words})", setting.name)));
             };
             *value = if setting.clears == Some(word) { Value::Null } else { word.into() };
@@ -54,14 +54,14 @@ pub(super) fn check(changes: &mut Extra) -> Result<(), ErrorShape> {
     Ok(())
 }
 
-impl Setting {
+impl LevelSetting {
     fn read(&self, raw: &str) -> Option<&'static str> {
         if self.name == "thinkingLevel" {
             return intake::thinking(raw);
         }
         let raw = raw.trim().to_lowercase();
         let meant = self.aliases.iter().find(|(alias, _)| *alias == raw).map_or(raw.as_str(), |(_, word)| word);
-        self.words.iter().find(|word| **word == meant).copied()
+        self.values.iter().find(|word| **word == meant).copied()
     }
 }
 

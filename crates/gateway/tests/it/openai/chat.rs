@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use homard_agent::{AbortReason, Follower, Outcome, Tape, hub::Waited, tape::State};
-use homard_model::{Error, ErrorKind, Event};
+use homard_agent::{AbortReason, Outcome, Subscriber, Tape, hub::WaitResult, tape::TapeState};
+use homard_model::{Error, ErrorKind, ModelEvent};
 use homard_proto::{Generation, RunId, message::StopReason};
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore};
 
 use super::*;
-use crate::support::{Bent, says, waits};
+use crate::support::{FaultyMemoryStore, says, waits};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -217,13 +217,13 @@ async fn a_user_has_one_session_and_nobody_has_another_each_time() {
     body["user"] = "Ann".into();
     for asked in [1, 3] {
         assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
-        assert_eq!(world.asked.lock().unwrap().last(), Some(&asked));
+        assert_eq!(world.message_counts.lock().unwrap().last(), Some(&asked));
     }
     assert!(sessions(&world).await.contains(&"agent:main:openai-user:%41nn".to_owned()));
     // A user id that has another one as its prefix does not share its session.
     body["user"] = "Ann:thread:1".into();
     assert_eq!(post(&world, PATH, body.clone()).await.status, 200);
-    assert_eq!(world.asked.lock().unwrap().last(), Some(&1));
+    assert_eq!(world.message_counts.lock().unwrap().last(), Some(&1));
     let header = [("x-openclaw-session-key", "Notes")];
     assert_eq!(post_with(&world, PATH, &header, body).await.status, 200);
     assert!(sessions(&world).await.contains(&"agent:main:notes".to_owned()));
@@ -259,7 +259,7 @@ async fn agents_are_found_by_model_and_header() {
         (
             404,
             json!({"error": {
-                "message": "there is no agent \"ops\"; known are: main", "type": "invalid_request_error",
+                "message": "unknown agent \"ops\"; known agents: main", "type": "invalid_request_error",
                 "param": "model", "code": "model_not_found",
             }})
         )
@@ -270,8 +270,9 @@ async fn agents_are_found_by_model_and_header() {
 
 #[tokio::test]
 async fn a_model_that_fails_is_an_error_that_is_not_retried() {
-    let broken =
-        || -> Script { Arc::new(|_| stream::iter([Event::Failed(Error::new(ErrorKind::Auth, "no key"))]).boxed()) };
+    let broken = || -> Script {
+        Arc::new(|_| stream::iter([ModelEvent::Failed(Error::new(ErrorKind::Auth, "no key"))]).boxed())
+    };
     let world = world(broken()).await;
     let answer = post(&world, PATH, hi()).await;
     assert_eq!((answer.status, answer.header("x-should-retry")), (502, Some("false")));
@@ -285,7 +286,7 @@ async fn a_model_that_fails_is_an_error_that_is_not_retried() {
 }
 
 /// Sends a request and does not read the response.
-async fn open(world: &World, body: &Value) -> TcpStream {
+async fn open(world: &TestGateway, body: &Value) -> TcpStream {
     let body = body.to_string();
     let mut caller = TcpStream::connect(world.address).await.unwrap();
     let head = format!(
@@ -331,14 +332,14 @@ async fn a_run_that_nobody_can_come_back_to_ends_when_its_caller_leaves() {
         body["user"] = user;
         let mut caller = open(&world, &body).await;
         hear(&mut caller, "hello").await;
-        let run = world.hub.work()[0].run.clone();
+        let run = world.hub.live_runs()[0].run.clone();
         let follower = world.hub.follow(&run).unwrap();
         drop(caller);
         if goes_on {
             gate.add_permits(1);
         }
         let state = timeout(PATIENCE, follower.end()).await.unwrap();
-        let is_done = matches!(state, State::Ended(end) if end.outcome == Outcome::Done);
+        let is_done = matches!(state, TapeState::Ended(end) if end.outcome == Outcome::Done);
         assert_eq!(is_done, goes_on);
     }
 }
@@ -346,9 +347,9 @@ async fn a_run_that_nobody_can_come_back_to_ends_when_its_caller_leaves() {
 #[tokio::test]
 async fn a_caller_that_leaves_before_its_message_is_stored_leaves_no_run() {
     let gate = Arc::new(Semaphore::new(0));
-    let store = Arc::new(Bent { gate: gate.clone(), ..Bent::default() });
+    let store = Arc::new(FaultyMemoryStore { gate: gate.clone(), ..FaultyMemoryStore::default() });
     let never = waits(&Arc::new(Semaphore::new(0)));
-    let world = World::built(store, never, Rules::default(), |gateway| gateway.with_endpoints(all())).await;
+    let world = TestGateway::built(store, never, HubRules::default(), |gateway| gateway.with_endpoints(all())).await;
     let mut caller = open(&world, &hi()).await;
     let run = at_work(&world).await;
     let follower = world.hub.follow(&run).unwrap();
@@ -356,14 +357,14 @@ async fn a_caller_that_leaves_before_its_message_is_stored_leaves_no_run() {
     // The stream ends once the gateway has noticed.
     assert_eq!(timeout(PATIENCE, caller.read(&mut [0])).await.unwrap().unwrap(), 0);
     gate.add_permits(100);
-    let State::Ended(end) = timeout(PATIENCE, follower.end()).await.unwrap() else { panic!("the run has no end") };
+    let TapeState::Ended(end) = timeout(PATIENCE, follower.end()).await.unwrap() else { panic!("the run has no end") };
     assert_eq!(end.outcome, Outcome::Aborted(AbortReason::User));
 }
 
 /// Waits for an active run.
-async fn at_work(world: &World) -> RunId {
+async fn at_work(world: &TestGateway) -> RunId {
     loop {
-        if let Some(work) = world.hub.work().first() {
+        if let Some(work) = world.hub.live_runs().first() {
             return work.run.clone();
         }
         tokio::task::yield_now().await;
@@ -371,13 +372,13 @@ async fn at_work(world: &World) -> RunId {
 }
 
 /// Sends a request and stops the gateway; returns the response and the run's tape.
-async fn answer_at_stop(world: &World, user: Value, stop: impl AsyncFnOnce()) -> (Answer, Arc<Tape>) {
+async fn answer_at_stop(world: &TestGateway, user: Value, stop: impl AsyncFnOnce()) -> (Answer, Arc<Tape>) {
     let mut body = hi();
     body["user"] = user;
     let stopping = async {
         let run = at_work(world).await;
         let tape = world.hub.follow(&run).unwrap().tape().clone();
-        while tape.state() == State::Queued {
+        while tape.state() == TapeState::Queued {
             tokio::task::yield_now().await;
         }
         stop().await;
@@ -388,8 +389,8 @@ async fn answer_at_stop(world: &World, user: Value, stop: impl AsyncFnOnce()) ->
 
 #[tokio::test]
 async fn whoever_waits_when_the_gateway_stops_is_told_not_to_send_it_again() {
-    let goes_on = "the gateway is stopping; the run goes on when it is back";
-    let stops = "the gateway is stopping, and so is the run, which may have done something already";
+    let goes_on = "the gateway is stopping; the run continues after the restart";
+    let stops = "the gateway is stopping and the run is aborted; it may have had side effects";
     for (user, message, is_stopped) in [(json!("ann"), goes_on, false), (Value::Null, stops, true)] {
         let mut world = world(waits(&Arc::new(Semaphore::new(0)))).await;
         let (answer, tape) = answer_at_stop(&world, user, async || world.stop.cancel()).await;
@@ -400,12 +401,12 @@ async fn whoever_waits_when_the_gateway_stops_is_told_not_to_send_it_again() {
         // Shutdown waits until ephemeral runs are aborted.
         timeout(PATIENCE, &mut world.serving).await.unwrap().unwrap();
         if is_stopped {
-            let State::Ended(end) = timeout(PATIENCE, Follower::new(tape).end()).await.unwrap() else {
+            let TapeState::Ended(end) = timeout(PATIENCE, Subscriber::new(tape).end()).await.unwrap() else {
                 panic!("the run has no end")
             };
             assert_eq!(end.outcome, Outcome::Aborted(AbortReason::User));
         } else {
-            assert_eq!(tape.state(), State::Running);
+            assert_eq!(tape.state(), TapeState::Running);
         }
     }
 }
@@ -414,7 +415,7 @@ async fn whoever_waits_when_the_gateway_stops_is_told_not_to_send_it_again() {
 async fn the_same_is_said_when_the_runs_stop_before_the_gateway_does() {
     let world = world(waits(&Arc::new(Semaphore::new(0)))).await;
     let (answer, _) = answer_at_stop(&world, json!("ann"), async || world.hub.shut_down().await).await;
-    let message = "gateway_draining: the gateway is stopping; the run goes on when it is back";
+    let message = "gateway_draining: the gateway is stopping; the run continues after the restart";
     assert_eq!(
         (answer.status, answer.header("x-should-retry"), answer.json()),
         (503, Some("false"), json!({"error": {"message": message, "type": "api_error"}}))
@@ -425,26 +426,27 @@ async fn the_same_is_said_when_the_runs_stop_before_the_gateway_does() {
 
 #[tokio::test]
 async fn after_a_restart_only_a_run_that_somebody_can_come_back_to_goes_on() {
-    let stops = "the gateway is stopping, and so is the run, which may have done something already";
+    let stops = "the gateway is stopping and the run is aborted; it may have had side effects";
     for (user, message, goes_on) in [
-        (json!("ann"), "gateway_draining: the gateway is stopping; the run goes on when it is back", true),
+        (json!("ann"), "gateway_draining: the gateway is stopping; the run continues after the restart", true),
         (Value::Null, stops, false),
     ] {
         let store = Arc::new(MemoryStore::default());
-        let built =
-            |script| World::built(store.clone(), script, Rules::default(), |gateway| gateway.with_endpoints(all()));
+        let built = |script| {
+            TestGateway::built(store.clone(), script, HubRules::default(), |gateway| gateway.with_endpoints(all()))
+        };
         let before = built(waits(&Arc::new(Semaphore::new(0)))).await;
         let (answer, tape) = answer_at_stop(&before, user, async || before.hub.shut_down().await).await;
         assert_eq!((answer.status, &answer.json()["error"]["message"]), (503, &json!(message)));
         let after = built(says(&["ok"])).await;
         assert_eq!(after.hub.recover(Default::default()).await.unwrap().resumed, usize::from(goes_on));
         let waited = after.hub.wait(tape.run(), PATIENCE).await;
-        let Waited::Ended(reported) = waited.unwrap() else { panic!("the run has no end") };
-        let asked = after.asked.lock().unwrap().len();
+        let WaitResult::Ended(reported) = waited.unwrap() else { panic!("the run has no end") };
+        let asked = after.message_counts.lock().unwrap().len();
         assert_eq!(asked, usize::from(goes_on));
         if !goes_on {
             let (payload, _) = reported.response(Generation::Four);
-            let why = "INTERRUPTED: the program was restarted, and the sender wanted a report instead of a resume";
+            let why = "INTERRUPTED: the program was restarted, and the sender requested an error instead of a resume";
             assert_eq!((&payload["status"], &payload["summary"]), (&json!("error"), &json!(why)));
         }
     }
@@ -452,7 +454,7 @@ async fn after_a_restart_only_a_run_that_somebody_can_come_back_to_goes_on() {
 
 #[tokio::test]
 async fn an_answer_that_ran_into_its_limit_says_so() {
-    let cut: Script = Arc::new(|_| stream::iter([Event::Text("so".to_owned()), done(StopReason::Length)]).boxed());
+    let cut: Script = Arc::new(|_| stream::iter([ModelEvent::Text("so".to_owned()), done(StopReason::Length)]).boxed());
     let world = world(cut).await;
     assert_eq!(post(&world, PATH, hi()).await.json()["choices"][0]["finish_reason"], "length");
 }
@@ -464,7 +466,7 @@ async fn what_is_wrong_with_a_request_is_told_in_plain_words() {
         (json!({}), "messages must be a list of messages"),
         (json!({"messages": []}), "Missing user message in `messages`."),
         (json!({"messages": [{"role": "system", "content": "x"}]}), "Missing user message in `messages`."),
-        (json!({"messages": [{"content": "x"}]}), "messages[0].role must say who speaks"),
+        (json!({"messages": [{"content": "x"}]}), "messages[0].role must be a role, such as \"user\""),
         (
             json!({"messages": [{"role": "boss", "content": "x"}]}),
             "messages[0].role must be system, developer, user, assistant or tool, not \"boss\"",
@@ -473,25 +475,25 @@ async fn what_is_wrong_with_a_request_is_told_in_plain_words() {
             json!({"messages": [{"role": "user", "content": [
                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
             ]}]}),
-            "attachment 1: it is not a PNG, JPEG, GIF or WebP picture",
+            "attachment 1: not a PNG, JPEG, GIF or WebP picture",
         ),
         (
             json!({"messages": [{"role": "user", "content": {}}]}),
-            "messages[0].content must be a text or a list of parts",
+            "messages[0].content must be a string or a list of parts",
         ),
         (json!({"messages": hi()["messages"], "n": 2}), "n must be 1: an agent gives one answer"),
-        (json!({"messages": hi()["messages"], "user": 7}), "user must be a text"),
+        (json!({"messages": hi()["messages"], "user": 7}), "user must be a string"),
         (
             json!({"messages": hi()["messages"], "tools": [{"type": "function", "function": {"name": "a b"}}]}),
             "tools[0] must have a name of at most 64 letters, digits, dashes and underscores",
         ),
         (
             json!({"messages": hi()["messages"], "tools": [{"type": "web_search"}]}),
-            "tools[0] is a tool of type \"web_search\"; only functions of your own are supported",
+            "tools[0] has the unsupported type \"web_search\"; only function tools are supported",
         ),
         (
             json!({"messages": hi()["messages"], "tool_choice": {"function": {"name": "x"}}}),
-            "tool_choice names x, which is not among the tools",
+            "tool_choice names x, which is not in tools",
         ),
     ] {
         let answer = post(&world, PATH, body).await;

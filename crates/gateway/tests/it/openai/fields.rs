@@ -1,6 +1,6 @@
 //! Request fields other than the messages: invalid ones are rejected by name, supported ones are passed on.
 
-use homard_model::Level;
+use homard_model::ReasoningLevel;
 use serde_json::{Value, json};
 
 use super::*;
@@ -29,7 +29,7 @@ async fn wrong_fields_are_refused_by_name() {
         (CHAT, json!({"max_tokens": -1}), "max_tokens", "max_tokens must be a whole number of at least 1"),
         (CHAT, json!({"temperature": 3}), "temperature", "temperature must be a number from 0 to 2"),
         (CHAT, json!({"n": 2}), "n", "n must be 1: an agent gives one answer"),
-        (CHAT, json!({"model": 7}), "model", "model must be a text"),
+        (CHAT, json!({"model": 7}), "model", "model must be a string"),
         (
             CHAT,
             json!({"reasoning_effort": "very"}),
@@ -42,12 +42,7 @@ async fn wrong_fields_are_refused_by_name() {
             "response_format.type",
             "response_format.type must be text, json_object or json_schema",
         ),
-        (
-            CHAT,
-            json!({"tool_choice": "required"}),
-            "tool_choice",
-            "tool_choice must not be required where there are no tools",
-        ),
+        (CHAT, json!({"tool_choice": "required"}), "tool_choice", "tool_choice must not be required without tools"),
         (CHAT, said(json!("hi")), "messages", "messages must be a list of messages"),
         (CHAT, said(json!([])), "messages", "Missing user message in `messages`."),
         (CHAT, said(json!(["hi"])), "messages[0]", "messages[0] must be an object with a role and a content"),
@@ -61,7 +56,7 @@ async fn wrong_fields_are_refused_by_name() {
             CHAT,
             said(json!([{"role": "tool", "content": "x"}])),
             "messages[0].tool_call_id",
-            "messages[0].tool_call_id must be a text",
+            "messages[0].tool_call_id must be a string",
         ),
         (
             CHAT,
@@ -73,7 +68,7 @@ async fn wrong_fields_are_refused_by_name() {
             CHAT,
             call(json!({"id": "c", "function": {"name": "x", "arguments": {}}})),
             "messages[0].tool_calls[0].function.arguments",
-            "messages[0].tool_calls[0].function.arguments must be a text",
+            "messages[0].tool_calls[0].function.arguments must be a string",
         ),
         (RESPONSES, json!({"stream": 1}), "stream", "stream must be true or false"),
         (
@@ -95,7 +90,7 @@ async fn wrong_fields_are_refused_by_name() {
             RESPONSES,
             json!({"input": [{"type": "function_call_output", "output": "x"}]}),
             "input[0].call_id",
-            "input[0].call_id must be a text",
+            "input[0].call_id must be a string",
         ),
     ] {
         let answer = post(&world, path, with(path, &fields)).await;
@@ -125,13 +120,13 @@ async fn fields_that_are_not_passed_on_do_no_harm() {
 async fn how_hard_to_think_is_passed_on_and_stays_with_the_session() {
     let world = world(says(&["ok"])).await;
     for (path, fields, level) in [
-        (CHAT, json!({"user": "ann"}), Level::Off),
-        (CHAT, json!({"user": "ann", "reasoning_effort": "high"}), Level::High),
-        (CHAT, json!({"user": "ann"}), Level::High),
-        (CHAT, json!({"user": "ann", "reasoning_effort": "none"}), Level::Off),
-        (CHAT, json!({"reasoning": {"effort": "low"}}), Level::Low),
-        (CHAT, json!({}), Level::Off),
-        (RESPONSES, json!({"reasoning": {"effort": "medium", "summary": "auto"}}), Level::Medium),
+        (CHAT, json!({"user": "ann"}), ReasoningLevel::Off),
+        (CHAT, json!({"user": "ann", "reasoning_effort": "high"}), ReasoningLevel::High),
+        (CHAT, json!({"user": "ann"}), ReasoningLevel::High),
+        (CHAT, json!({"user": "ann", "reasoning_effort": "none"}), ReasoningLevel::Off),
+        (CHAT, json!({"reasoning": {"effort": "low"}}), ReasoningLevel::Low),
+        (CHAT, json!({}), ReasoningLevel::Off),
+        (RESPONSES, json!({"reasoning": {"effort": "medium", "summary": "auto"}}), ReasoningLevel::Medium),
     ] {
         let answer = post(&world, path, with(path, &fields)).await;
         let asked = world.requests.lock().unwrap().last().unwrap().thinking;

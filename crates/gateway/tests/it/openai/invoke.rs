@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::support::says;
 
-async fn invoked(world: &World, body: Value) -> (u16, Value) {
+async fn invoked(world: &TestGateway, body: Value) -> (u16, Value) {
     let answer = post(world, "/tools/invoke", body).await;
     (answer.status, answer.json())
 }
@@ -22,7 +22,7 @@ async fn a_tool_is_called_without_a_model() {
     let said = json!({"ok": true, "result": {"content": [{"type": "text", "text": r#"{"x":1}"#}]}});
     assert_eq!(invoked(&world, json!({"tool": "echo", "args": {"x": 1}})).await, (200, said.clone()));
     assert_eq!(invoked(&world, json!({"name": "echo", "args": {"x": 1}, "sessionKey": "notes"})).await, (200, said));
-    assert_eq!(*world.asked.lock().unwrap(), [] as [usize; 0]);
+    assert_eq!(*world.message_counts.lock().unwrap(), [] as [usize; 0]);
 }
 
 #[tokio::test]
@@ -31,12 +31,15 @@ async fn what_cannot_be_called_is_told() {
     for (body, answer) in [
         (json!({}), (400, refused("invalid_request", "tools.invoke requires tool, the name of a tool"))),
         (json!({"tool": "echo", "args": 7}), (400, refused("invalid_request", "args must be an object"))),
-        (json!({"tool": "echo", "agentId": "ops"}), (400, refused("invalid_request", "there is no agent \"ops\""))),
-        (json!({"tool": "echo", "agentId": 7}), (400, refused("invalid_request", "agentId must be a text"))),
-        (json!({"tool": ["echo"]}), (400, refused("invalid_request", "tool must be a text"))),
+        (json!({"tool": "echo", "agentId": "ops"}), (400, refused("invalid_request", "unknown agent \"ops\""))),
+        (json!({"tool": "echo", "agentId": 7}), (400, refused("invalid_request", "agentId must be a string"))),
+        (json!({"tool": ["echo"]}), (400, refused("invalid_request", "tool must be a string"))),
         (json!({"tool": "nope"}), (404, refused("not_found", "Tool not available: nope"))),
         (json!({"tool": "exec"}), (404, refused("not_found", "Tool not available: exec"))),
-        (json!({"tool": "echo"}), (403, refused("forbidden", "Tool not available: echo: gateway.tools.deny names it"))),
+        (
+            json!({"tool": "echo"}),
+            (403, refused("forbidden", "Tool not available: echo: denied by gateway.tools.deny")),
+        ),
     ] {
         assert_eq!(invoked(&world, body).await, answer);
     }
@@ -47,7 +50,7 @@ async fn what_a_tool_says_is_wrong_is_the_callers_and_what_breaks_is_ours() {
     let tools = [("echo", ToolClass::Read), ("count", ToolClass::Read)];
     let change = |gateway: Gateway| gateway.with_endpoints(all());
     let store = Arc::new(MemoryStore::default());
-    let world = World::equipped(store, says(&["ok"]), Rules::default(), &tools, change).await;
+    let world = TestGateway::equipped(store, says(&["ok"]), HubRules::default(), &tools, change).await;
     let unfit = "The arguments for count do not fit its schema:\n  - /to: must be integer\nReceived: {\"to\":\"x\"}";
     for (body, answer) in [
         (json!({"tool": "count", "args": {"to": "x"}}), (400, refused("tool_error", unfit))),
@@ -57,7 +60,7 @@ async fn what_a_tool_says_is_wrong_is_the_callers_and_what_breaks_is_ours() {
         ),
         (
             json!({"tool": "echo", "args": {"panic": true}}),
-            (500, refused("tool_error", "echo failed because of a bug in it")),
+            (500, refused("tool_error", "echo failed with an internal error")),
         ),
     ] {
         assert_eq!(invoked(&world, body).await, answer);
@@ -74,8 +77,9 @@ async fn a_tool_with_effects_must_be_allowed_by_name() {
     ];
     let called = (200, json!({"ok": true, "result": {"content": [{"type": "text", "text": "{}"}]}}));
     let no = |message: &str| (403, refused("forbidden", &format!("Tool not available: {message}")));
-    let why = "bell__ring: it may have effects; name it in gateway.tools.allow to call it here";
-    let (write_off, deny) = ("write: name it in gateway.tools.allow to call it here", "gateway.tools.deny names it");
+    let why = "bell__ring: the tool may have side effects; add it to gateway.tools.allow to call it over HTTP";
+    let (write_off, deny) =
+        ("write: add the tool to gateway.tools.allow to call it over HTTP", "denied by gateway.tools.deny");
     for (allowed, denied, write, ring) in [
         (vec![], vec![], no(write_off), no(why)),
         (vec!["write", "Bell__Ring"], vec![], called.clone(), called.clone()),
@@ -90,7 +94,7 @@ async fn a_tool_with_effects_must_be_allowed_by_name() {
         let endpoints = Endpoints { allowed_tools: list(allowed), denied_tools: list(denied), ..all() };
         let store = Arc::new(MemoryStore::default());
         let change = |gateway: Gateway| gateway.with_endpoints(endpoints);
-        let world = World::equipped(store, says(&["ok"]), Rules::default(), &tools, change).await;
+        let world = TestGateway::equipped(store, says(&["ok"]), HubRules::default(), &tools, change).await;
         for (tool, answer) in [("look", &called), ("set", &called), ("write", &write), ("bell__ring", &ring)] {
             assert_eq!(invoked(&world, json!({"tool": tool})).await, *answer, "{tool}");
         }

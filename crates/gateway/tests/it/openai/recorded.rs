@@ -24,7 +24,7 @@ fn recorded(text: &str) -> Vec<(String, Vec<Value>)> {
     checks
 }
 
-async fn answer(world: &World, request: &Value, previous: &Value) -> Answer {
+async fn answer(world: &TestGateway, request: &Value, previous: &Value) -> Answer {
     let mut body = request["body"].clone();
     if body.get("previous_response_id").is_some() {
         body["previous_response_id"] = previous.clone();

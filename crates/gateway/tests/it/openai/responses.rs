@@ -133,7 +133,8 @@ async fn an_answer_is_gone_on_from_with_the_agent_that_gave_it() {
     world.hub.submit(said).await.unwrap();
     world.hub.wait(&run, PATIENCE).await.unwrap();
     let body = |model: &str| json!({"model": model, "input": "more", "previous_response_id": "resp_ops"});
-    let must = "names an answer of the agent \"ops\", but \"main\" is asked; ask \"ops\", or leave it out";
+    let must =
+        "refers to a response of the agent \"ops\", but the request selects \"main\"; select \"ops\" or no agent";
     let error = json!({"error": {
         "message": format!("previous_response_id {must}"), "type": "invalid_request_error",
         "param": "previous_response_id",
@@ -209,7 +210,7 @@ async fn an_answer_in_json_is_asked_for_in_words() {
 async fn a_failure_is_the_last_event_of_a_stream() {
     let broken: Script = Arc::new(|_| {
         let error = homard_model::Error::new(homard_model::ErrorKind::Auth, "no key");
-        stream::iter([Event::Failed(error)]).boxed()
+        stream::iter([ModelEvent::Failed(error)]).boxed()
     });
     let world = world(broken).await;
     let answer = post(&world, PATH, json!({"input": "hi", "stream": true})).await;
@@ -224,8 +225,8 @@ async fn a_failure_is_the_last_event_of_a_stream() {
 async fn what_is_wrong_with_a_request_is_told_in_plain_words() {
     let world = world(says(&["ok"])).await;
     for (body, message) in [
-        (json!({}), "input must be a text or a list of items"),
-        (json!({"input": 7}), "input must be a text or a list of items"),
+        (json!({}), "input must be a string or a list of items"),
+        (json!({"input": 7}), "input must be a string or a list of items"),
         (json!({"input": " "}), "Missing user message in `input`."),
         (json!({"input": [{"text": "x"}]}), "input[0] must have a role or a type"),
         (
@@ -234,11 +235,11 @@ async fn what_is_wrong_with_a_request_is_told_in_plain_words() {
         ),
         (
             json!({"input": "x", "background": true}),
-            "background must be false: nobody could fetch the answer; stream it instead",
+            "background must be false: responses cannot be fetched later; use streaming instead",
         ),
         (
             json!({"input": "x", "previous_response_id": "resp_nobody"}),
-            "previous_response_id names an answer that is not known here; send the whole conversation",
+            "previous_response_id refers to an unknown response; send the whole conversation",
         ),
     ] {
         let answer = post(&world, PATH, body).await;

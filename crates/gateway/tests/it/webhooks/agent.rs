@@ -64,13 +64,13 @@ async fn commands_of_strangers_are_only_words() {
 async fn what_a_run_cannot_have_is_told() {
     let world = world(|webhooks| webhooks.allowed_agent_ids = Some(Vec::new())).await;
     for (body, why) in [
-        (json!({"message": ""}), "message is missing: a text that is not blank"),
-        (json!({"message": "m", "agentId": "ghost"}), "there is no agent \"ghost\""),
-        (json!({"message": "m", "model": "no/such"}), "model: there is no model no/such"),
-        (json!({"message": "m", "model": "such"}), "model: there is no model test/such"),
+        (json!({"message": ""}), "message is required and must not be blank"),
+        (json!({"message": "m", "agentId": "ghost"}), "unknown agent \"ghost\""),
+        (json!({"message": "m", "model": "no/such"}), "model: unknown model no/such"),
+        (json!({"message": "m", "model": "such"}), "model: unknown model test/such"),
         (
             json!({"message": "m", "sessionKey": "agent:main:main"}),
-            "sessionKey is not taken from requests; leave it out, or set hooks.allowRequestSessionKey to true",
+            "sessionKey is not accepted in requests; omit it, or set hooks.allowRequestSessionKey to true",
         ),
     ] {
         let answer = post(&world, "agent", body.clone()).await;
@@ -89,14 +89,13 @@ async fn a_request_names_its_session_where_the_owner_says_so() {
     .await;
     let ask = |key: &str| json!({"message": "m", "wakeMode": "next-heartbeat", "sessionKey": key});
     for (key, why) in [
-        ("main", "does not begin as hooks.allowedSessionKeyPrefixes says"),
-        ("agent:main:main", "does not begin as hooks.allowedSessionKeyPrefixes says"),
-        ("global", "must be that of an agent's session"),
+        ("main", "does not begin with any of hooks.allowedSessionKeyPrefixes"),
+        ("agent:main:main", "does not begin with any of hooks.allowedSessionKeyPrefixes"),
+        ("global", "must belong to an agent"),
         ("agent:ghost:hook:x", ""),
     ] {
         let (status, body) = post(&world, "agent", ask(key)).await.json();
-        let expected =
-            if why.is_empty() { "there is no agent \"ghost\"".to_owned() } else { format!("sessionKey {why}") };
+        let expected = if why.is_empty() { "unknown agent \"ghost\"".to_owned() } else { format!("sessionKey {why}") };
         assert_eq!((status, body["error"].as_str()), (400, Some(expected.as_str())), "{key}");
     }
     for (key, count) in [("hook:shop", 1), ("agent:main:HOOK:shop", 2)] {
@@ -105,5 +104,5 @@ async fn a_request_names_its_session_where_the_owner_says_so() {
         assert_eq!(world.hub.session_of_run(&run).await.unwrap().unwrap().as_str(), "agent:main:hook:shop");
     }
     // A named session keeps its history.
-    assert_eq!(*world.asked.lock().unwrap(), [1, 3]);
+    assert_eq!(*world.message_counts.lock().unwrap(), [1, 3]);
 }

@@ -1,8 +1,8 @@
 //! Mappings of custom paths.
 
 use async_trait::async_trait;
-use homard_agent::schedule::job::Wake;
-use homard_gateway::{Action, Mapping, Template, Transform, Transformer};
+use homard_agent::schedule::job::WakeMode;
+use homard_gateway::{Mapping, MappingAction, Template, Transform, Transformer};
 use serde_json::json;
 
 use super::*;
@@ -12,7 +12,7 @@ fn template(text: &str) -> Option<Template> {
 }
 
 fn quiet() -> Mapping {
-    Mapping { wake: Wake::NextHeartbeat, ..Mapping::default() }
+    Mapping { wake: WakeMode::NextHeartbeat, ..Mapping::default() }
 }
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn the_first_mapping_that_fits_says_what_is_done() {
             Mapping {
                 path: at("ci"),
                 source: Some("nightly".to_owned()),
-                action: Action::Wake,
+                action: MappingAction::Wake,
                 text: template("{{headers.x-event}}: {{jobs[0].name}} by {{query.who}} at {{path}}"),
                 ..quiet()
             },
@@ -51,16 +51,16 @@ async fn the_first_mapping_that_fits_says_what_is_done() {
     let key = world.hub.session_of_run(&run).await.unwrap().unwrap();
     assert_eq!(key.as_str(), "agent:main:hook:ci:agent%3amain%3amain");
 
-    let missing = json!({"ok": false, "error": "message is missing: a text that is not blank"});
+    let missing = json!({"ok": false, "error": "message is required and must not be blank"});
     assert_eq!(post(&world, "dumb", json!({})).await.json(), (400, missing));
     assert_eq!(post(&world, "other", json!({})).await.text(), (404, "Not Found"));
 }
 
 /// Acts as the body says.
-struct Puppet;
+struct ScriptedTransformer;
 
 #[async_trait]
-impl Transformer for Puppet {
+impl Transformer for ScriptedTransformer {
     async fn transform(&self, transform: &Transform, request: Value) -> Result<Value, String> {
         assert_eq!((transform.module.as_str(), transform.export.as_deref()), ("ci.mjs", Some("run")));
         assert_eq!((&request["path"], &request["url"]), (&json!("ci"), &json!("/hooks/ci?a=1")));
@@ -81,7 +81,7 @@ fn transformed() -> Mapping {
 async fn a_transform_changes_what_is_done_or_that_anything_is() {
     let world = world(|webhooks| {
         webhooks.mappings = vec![transformed()];
-        webhooks.transformer = Some(Arc::new(Puppet));
+        webhooks.transformer = Some(Arc::new(ScriptedTransformer));
     })
     .await;
     let make = |make: Value| post_with_body(&world, json!({ "make": make }));
@@ -94,20 +94,20 @@ async fn a_transform_changes_what_is_done_or_that_anything_is() {
     assert_eq!(asked(&world), ["[hook:Made] plain"]);
 
     let failed = |why: &str| (500, json!({"ok": false, "error": format!("the transform ci.mjs {why}")}));
-    assert_eq!(make(json!("x")).await.json(), failed("must give an object or null"));
+    assert_eq!(make(json!("x")).await.json(), failed("must return an object or null"));
     let broken = post_with_body(&world, json!({"fail": "a secret place"})).await;
     assert_eq!(broken.json(), failed("failed; see the gateway's log"));
     assert_eq!(make(json!({"action": "dance"})).await.status, 400);
 }
 
-async fn post_with_body(world: &World, body: Value) -> Answer {
+async fn post_with_body(world: &TestGateway, body: Value) -> Answer {
     post(world, "ci?a=1", body).await
 }
 
 #[tokio::test]
 async fn without_its_transform_a_mapping_does_nothing() {
     let world = world(|webhooks| webhooks.mappings = vec![transformed()]).await;
-    let why = "this mapping has a transform, which needs Node";
+    let why = "this mapping has a transform, which requires Node";
     assert_eq!(post(&world, "ci", json!({})).await.json(), (501, json!({"ok": false, "error": why})));
     assert!(events(&world).await.is_empty() && asked(&world).is_empty());
 }

@@ -1,7 +1,7 @@
 //! Approves a pairing code. The first sender that is approved becomes the owner.
 
-use homard_audit::{Fact, What};
-use homard_channels::pairing::Book;
+use homard_audit::{AuditKind, AuditRecord};
+use homard_channels::pairing::PairingStore;
 use homard_config::{edit, path::Path};
 use homard_proto::{ChannelAccount, IdIssuer};
 use serde_json::json;
@@ -11,14 +11,14 @@ use crate::{
     audit,
     config::{
         Config,
-        change::{By, change},
+        change::{ChangeAuthor, change},
     },
     paths::Paths,
 };
 
 /// An approved sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Approved {
+pub(crate) struct ApprovedSender {
     /// Sender id at the platform.
     pub(crate) id: String,
     /// The account that they wrote to.
@@ -29,44 +29,48 @@ pub(crate) struct Approved {
 
 /// Approves the sender who received this code; an error says why not.
 pub(crate) fn approve(
-    (book, paths): (&Book, &Paths),
+    (book, paths): (&PairingStore, &Paths),
     (channel, code): (&str, &str),
     is_guest: bool,
     now: u64,
-) -> Result<Approved, String> {
+) -> Result<ApprovedSender, String> {
     let config = Config::choose(paths).map_err(|failure| failure.message)?.loaded.config;
     let knows_people = issuer(channel) == IdIssuer::Platform;
-    let is_open = config.commands.owner_allow_from.is_empty() && knows_people && has_nobody(&config, book, channel)?;
+    let is_open =
+        config.commands.owner_allow_from.is_empty() && knows_people && has_no_senders(&config, book, channel)?;
     if is_open && is_guest {
         return Err(
-            "nobody is the owner here yet, and the first one who is let in would be: approve yourself first, or \
-                    name yourself in commands.ownerAllowFrom"
+            "no owner is configured yet, and the first approved sender would become the owner; approve yourself first, \
+                    or add yourself to commands.ownerAllowFrom"
                 .to_owned(),
         );
     }
     let request = book.approve(channel, code, now).map_err(|error| error.to_string())?;
     let account = request.account().to_owned();
     let sender = ChannelAccount::new(channel, &account, issuer(channel), false).sender(&request.id);
-    let fact = Fact::new(What::PairingApproved).by("operator").with("channel", channel).with("account", &account);
+    let fact = AuditRecord::new(AuditKind::PairingApproved)
+        .actor("operator")
+        .with("channel", channel)
+        .with("account", &account);
     let fact = fact.with("sender", &request.id);
-    audit::note(paths, fact.ended(if is_open { "owner" } else { "guest" }));
+    audit::note(paths, fact.outcome(if is_open { "owner" } else { "guest" }));
     if !is_open {
-        return Ok(Approved { id: request.id, account, is_owner: false });
+        return Ok(ApprovedSender { id: request.id, account, is_owner: false });
     }
     let owners = Path::root().key("commands").key("ownerAllowFrom");
     let owner = json!([sender.to_string()]);
-    let named = change(paths, By::Person, |text| Ok(edit::set(text, &owners, &owner)?));
+    let named = change(paths, ChangeAuthor::User, |text| Ok(edit::set(text, &owners, &owner)?));
     if let Err(refusal) = named {
         // The sender is approved nevertheless, and counts as the owner while they are the only approved sender.
-        tracing::warn!(%refusal, "it could not be written down who the owner is");
+        tracing::warn!(%refusal, "failed to add the owner to commands.ownerAllowFrom");
     }
-    Ok(Approved { id: request.id, account, is_owner: true })
+    Ok(ApprovedSender { id: request.id, account, is_owner: true })
 }
 
 /// Returns true if no sender is allowed on a channel yet.
-fn has_nobody(config: &Config, book: &Book, channel: &str) -> Result<bool, String> {
+fn has_no_senders(config: &Config, book: &PairingStore, channel: &str) -> Result<bool, String> {
     let approved = book.all_approved(channel).map_err(|error| error.to_string())?;
     let said = config.channels.iter().filter(|(name, _)| name.trim().eq_ignore_ascii_case(channel));
-    let mut accounts = said.flat_map(|(_, said)| said.described().into_values());
+    let mut accounts = said.flat_map(|(_, said)| said.resolved_accounts().into_values());
     Ok(approved.is_empty() && accounts.all(|account| account.allow_from.is_none_or(|list| list.is_empty())))
 }

@@ -2,10 +2,10 @@
 
 use std::{path::Path, sync::Arc};
 
-use homard_agent::{Ambient, command::Listed};
+use homard_agent::{Ambient, command::CommandInfo};
 use homard_channels::{
-    Channel, Road, Secret,
-    telegram::{self, Intake, Telegram},
+    Channel, HttpClients, Secret,
+    telegram::{self, Telegram, UpdateMode},
     webhook::{self, Webhook},
 };
 use homard_proto::IdIssuer;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Known channels with their display names.
-pub(crate) const KINDS: [(&str, &str); 2] = [("telegram", "Telegram"), ("webhook", "Webhook")];
+pub(crate) const CHANNEL_KINDS: [(&str, &str); 2] = [("telegram", "Telegram"), ("webhook", "Webhook")];
 
 /// Returns who assigns the ids of a channel's senders. For unknown channels the ids are not trusted.
 pub(crate) fn issuer(channel: &str) -> IdIssuer {
@@ -31,17 +31,17 @@ pub(crate) fn issuer(channel: &str) -> IdIssuer {
 
 /// Returns the display name of a channel.
 pub(crate) fn label(channel: &str) -> &str {
-    KINDS.iter().find(|(name, _)| *name == channel).map_or(channel, |(_, label)| label)
+    CHANNEL_KINDS.iter().find(|(name, _)| *name == channel).map_or(channel, |(_, label)| label)
 }
 
 /// A channel with its concrete type.
 #[derive(Debug, Clone)]
-pub(super) enum Built {
+pub(super) enum BuiltChannel {
     Telegram(Arc<Telegram>),
     Webhook(Arc<Webhook>),
 }
 
-impl Built {
+impl BuiltChannel {
     /// Returns the channel as a trait object.
     pub(super) fn channel(&self) -> Arc<dyn Channel> {
         match self {
@@ -53,23 +53,23 @@ impl Built {
 
 /// Builds the channel of an account without connecting to it. An error says what is missing and how to fix it.
 pub(super) fn build(
-    road: &Road,
+    road: &HttpClients,
     (channel, name): (&str, &str),
     account: &Account,
-    commands: &[Listed],
-) -> Result<Built, String> {
+    commands: &[CommandInfo],
+) -> Result<BuiltChannel, String> {
     match channel {
-        "telegram" => telegram(road, name, account, commands).map(Arc::new).map(Built::Telegram),
-        "webhook" => webhook(road, name, account).map(Arc::new).map(Built::Webhook),
-        _ => Err(format!("there is no channel \"{channel}\" here yet")),
+        "telegram" => telegram(road, name, account, commands).map(Arc::new).map(BuiltChannel::Telegram),
+        "webhook" => webhook(road, name, account).map(Arc::new).map(BuiltChannel::Webhook),
+        _ => Err(format!("unsupported channel \"{channel}\"")),
     }
 }
 
-fn telegram(road: &Road, name: &str, account: &Account, commands: &[Listed]) -> Result<Telegram, String> {
+fn telegram(road: &HttpClients, name: &str, account: &Account, commands: &[CommandInfo]) -> Result<Telegram, String> {
     let usual = telegram::Settings::new(name, Secret::from(token(name, account)?));
     let intake = match (&account.webhook_url, &account.webhook_secret) {
-        (None, _) => Intake::Polling,
-        (Some(url), secret) => Intake::Webhook {
+        (None, _) => UpdateMode::Polling,
+        (Some(url), secret) => UpdateMode::Webhook {
             url: url.trim().to_owned(),
             secret: Secret::from(secret.as_ref().map_or("", Text::as_str)),
         },
@@ -77,7 +77,7 @@ fn telegram(road: &Road, name: &str, account: &Account, commands: &[Listed]) -> 
     let menu = commands.iter().filter_map(|listed| Some((listed.names.first()?.clone(), listed.meaning.clone())));
     let settings = telegram::Settings {
         root: account.api_root.clone().unwrap_or(usual.root),
-        intake,
+        update_mode: intake,
         text_limit: account.text_chunk_limit.unwrap_or(usual.text_limit),
         has_previews: account.link_preview.unwrap_or(usual.has_previews),
         commands: menu.collect(),
@@ -103,7 +103,7 @@ fn token(name: &str, account: &Account) -> Result<String, String> {
     })
 }
 
-fn webhook(road: &Road, name: &str, account: &Account) -> Result<Webhook, String> {
+fn webhook(road: &HttpClients, name: &str, account: &Account) -> Result<Webhook, String> {
     let secret = account.secret.as_ref().ok_or("there is no secret; make one with: openssl rand -hex 32")?;
     let url = account.url.as_ref().map(|url| url.as_str().to_owned());
     let usual = webhook::Settings::new(name, Secret::from(secret.as_str()), url);

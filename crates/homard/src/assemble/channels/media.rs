@@ -3,13 +3,13 @@
 use std::{path::Path, sync::Arc};
 
 use homard_agent::routing::folder_of;
-use homard_channels::{Attachment, Channel, Incoming, PeerKind, Source};
-use homard_media::{FitError, InboundFile, InboundFolder, Limits, fit, harmless};
+use homard_channels::{Attachment, AttachmentSource, Channel, Incoming, PeerKind};
+use homard_media::{FitError, ImageLimits, InboundFile, InboundFolder, fit, sanitize};
 use homard_proto::{Identity, message::Block};
-use homard_tools::egress::{Bounds, Egress, Request, SystemNames};
+use homard_tools::egress::{Egress, EgressLimits, Request, SystemResolver};
 
 /// Maximum attachments of a message that are processed.
-const MOST: usize = 20;
+const MAX_ATTACHMENTS: usize = 20;
 
 /// Returns the directory for the files of a chat. Every peer has its own, so that access to one peer's files does not
 /// give access to another's. `is_open` says whether the chat's runs can open them there.
@@ -23,7 +23,7 @@ pub(super) fn folder(workspace: &Path, (peer, kind): (&Identity, PeerKind), is_o
 
 /// Loaded attachments.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Loaded {
+pub(super) struct LoadedMedia {
     /// Pictures, in order.
     pub(super) pictures: Vec<Block>,
     /// Descriptions of the other files for the model.
@@ -36,9 +36,9 @@ pub(super) async fn load(
     group: &[&Incoming],
     most: usize,
     folder: InboundFolder,
-) -> Loaded {
+) -> LoadedMedia {
     let folder = Arc::new(folder);
-    let mut loaded = Loaded::default();
+    let mut loaded = LoadedMedia::default();
     let mut all = Vec::new();
     for incoming in group {
         for (at, media) in incoming.media.iter().enumerate() {
@@ -47,67 +47,69 @@ pub(super) async fn load(
     }
     for (place, (stem, media)) in all.into_iter().enumerate() {
         let name = title(media);
-        if place >= MOST {
-            loaded.notes.push(format!("[media left out: {name}: a message has at most {MOST} files]"));
+        if place >= MAX_ATTACHMENTS {
+            loaded
+                .notes
+                .push(format!("[media omitted: {name}: at most {MAX_ATTACHMENTS} files per message are loaded]"));
             continue;
         }
         let kept = match fetch(channel, media, most).await {
             Ok(bytes) => {
                 let (media, folder) = (media.clone(), folder.clone());
-                let work = tokio::task::spawn_blocking(move || keep(&bytes, &media, &stem, &folder));
+                let work = tokio::task::spawn_blocking(move || store(&bytes, &media, &stem, &folder));
                 work.await.unwrap_or_else(|error| Err(error.to_string()))
             }
             Err(why) => Err(why),
         };
         match kept {
-            Ok(Kept::Picture(block)) => loaded.pictures.push(block),
-            Ok(Kept::File(note)) => loaded.notes.push(note),
-            Err(why) => loaded.notes.push(format!("[media could not be loaded: {name}: {}]", harmless(&why))),
+            Ok(StoredMedia::Picture(block)) => loaded.pictures.push(block),
+            Ok(StoredMedia::File(note)) => loaded.notes.push(note),
+            Err(why) => loaded.notes.push(format!("[media could not be loaded: {name}: {}]", sanitize(&why))),
         }
     }
     loaded
 }
 
 async fn fetch(channel: &Arc<dyn Channel>, media: &Attachment, most: usize) -> Result<Vec<u8>, String> {
-    let too_large = || format!("it has more than {most} bytes, which is the limit");
+    let too_large = || format!("larger than the limit of {most} bytes");
     if media.size.is_some_and(|size| size > most as u64) {
         return Err(too_large());
     }
-    let Source::Url(url) = &media.source else {
+    let AttachmentSource::Url(url) = &media.source else {
         return channel.fetch(media, most).await.map_err(|failure| failure.to_string());
     };
-    let egress = Egress::new(Bounds { bytes: most, ..Bounds::default() }, Arc::new(SystemNames));
+    let egress = Egress::new(EgressLimits { bytes: most, ..EgressLimits::default() }, Arc::new(SystemResolver));
     let answer = egress.get(&Request::new(url, "*/*")).await.map_err(|error| error.to_string())?;
     if !(200..300).contains(&answer.status()) {
         return Err(format!("the server answered {}", answer.status()));
     }
     let body = answer.body().await.map_err(|error| error.to_string())?;
-    if body.is_whole { Ok(body.bytes) } else { Err(too_large()) }
+    if body.is_complete { Ok(body.bytes) } else { Err(too_large()) }
 }
 
-enum Kept {
+enum StoredMedia {
     Picture(Block),
     File(String),
 }
 
-fn keep(bytes: &[u8], media: &Attachment, stem: &str, folder: &InboundFolder) -> Result<Kept, String> {
-    match fit(bytes.to_vec(), &Limits::default()) {
-        Ok(picture) => return Ok(Kept::Picture(picture.into_block())),
+fn store(bytes: &[u8], media: &Attachment, stem: &str, folder: &InboundFolder) -> Result<StoredMedia, String> {
+    match fit(bytes.to_vec(), &ImageLimits::default()) {
+        Ok(picture) => return Ok(StoredMedia::Picture(picture.into_block())),
         Err(FitError::Unknown) => {}
-        Err(error) => tracing::debug!(%error, "a picture cannot be shown and is kept as a file"),
+        Err(error) => tracing::debug!(%error, "cannot process a picture; storing it as a file"),
     }
     let (name, mime) = (media.name.as_deref(), media.mime.as_deref());
     let file = InboundFile { bytes, name, mime, is_voice: media.is_voice, stem };
-    let (note, trouble) = folder.keep(file).map_err(|error| format!("it cannot be kept: {error}"))?;
+    let (note, trouble) = folder.store(file).map_err(|error| format!("cannot store the file: {error}"))?;
     if let Some(error) = trouble {
         tracing::warn!(%error, folder = folder.path(), "old files could not be removed");
     }
-    Ok(Kept::File(note))
+    Ok(StoredMedia::File(note))
 }
 
 fn title(media: &Attachment) -> String {
     let name = media.name.as_deref().or(media.mime.as_deref());
-    harmless(name.unwrap_or(if media.is_voice { "a voice message" } else { "a file" }))
+    sanitize(name.unwrap_or(if media.is_voice { "a voice message" } else { "a file" }))
 }
 
 #[cfg(test)]
@@ -130,15 +132,15 @@ mod tests {
         let peer = ChannelAccount::new("telegram", "default", IdIssuer::Platform, true).sender("7");
         let folder = folder(home.path(), (&peer, PeerKind::Direct), true);
         let media = Attachment {
-            source: Source::Bytes(Vec::new()),
+            source: AttachmentSource::Bytes(Vec::new()),
             name: Some("a.txt".to_owned()),
             mime: Some("text/plain".to_owned()),
             size: None,
             is_voice: false,
         };
         let dot = b"GIF87a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
-        assert!(matches!(keep(dot, &media, "a-1-0", &folder), Ok(Kept::Picture(_))));
-        let Ok(Kept::File(note)) = keep(b"hello", &media, "a-1-0", &folder) else { panic!() };
+        assert!(matches!(store(dot, &media, "a-1-0", &folder), Ok(StoredMedia::Picture(_))));
+        let Ok(StoredMedia::File(note)) = store(b"hello", &media, "a-1-0", &folder) else { panic!() };
         assert_eq!(note, "[media attached: media/inbound/telegram-7/a-1-0-a.txt (text/plain, 5 bytes)]");
     }
 }

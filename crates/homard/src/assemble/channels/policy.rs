@@ -3,22 +3,22 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use homard_agent::{command::OWNER, routing::Routes};
+use homard_agent::{command::OWNER, routing::RoutingTable};
 use homard_channels::{
     Incoming,
-    access::{AllowList, GroupRules, Rules},
+    access::{AccessRules, AllowList, GroupRules},
     history,
-    mention::Patterns,
+    mention::MentionPatterns,
 };
 use homard_proto::{AgentId, ChannelAccount, IdIssuer, Identity, SenderPattern};
 use homard_tools::FileAccess;
 use jiff::tz::TimeZone;
 
 use crate::{
-    assemble::{office::workspace, routes::routes, tools::policy as sandbox_policy},
+    assemble::{factory::workspace, routes::routes, tools::policy as sandbox_policy},
     config::{
         Config,
-        channels::{Account, Group, Growth, Id, Reactions, Topic},
+        channels::{Account, Group, Id, Reactions, StreamingMode, Topic},
         messages::QueueStatus,
         typing::Typing,
     },
@@ -26,18 +26,18 @@ use crate::{
 };
 
 /// Default maximum file size in megabytes.
-const MEDIA_MB: f64 = 5.0;
+const DEFAULT_MEDIA_MB: f64 = 5.0;
 /// Upper bound of the file size in megabytes: more than any platform delivers.
-const MEDIA_MOST_MB: f64 = 100.0;
+const MAX_MEDIA_MB: f64 = 100.0;
 
 /// The access policy of an account. Rebuilt when the config changes.
 #[derive(Debug, Clone)]
-pub(super) struct Policy {
-    pub(super) at: ChannelAccount,
+pub(super) struct ChannelPolicy {
+    pub(super) account: ChannelAccount,
     /// Access rules for senders and groups.
-    pub(super) rules: Rules,
+    pub(super) rules: AccessRules,
     /// Routing to agents and sessions.
-    pub(super) routes: Routes,
+    pub(super) routes: RoutingTable,
     /// The owners on this account, if the config names owners anywhere.
     owners: Option<Vec<Identity>>,
     /// Silence after which consecutive messages of a sender are merged.
@@ -49,36 +49,36 @@ pub(super) struct Policy {
     /// How senders are informed that their messages are queued.
     pub(super) queue_status: QueueStatus,
     /// How replies are streamed, if they are.
-    pub(super) growth: Option<Growth>,
+    pub(super) streaming: Option<StreamingMode>,
     /// Which reactions are recorded.
     pub(super) reactions: Reactions,
     /// Maximum file size in bytes.
-    pub(super) media: usize,
+    pub(super) max_media_bytes: usize,
     /// Time zone of message timestamps.
-    pub(super) zone: TimeZone,
+    pub(super) time_zone: TimeZone,
     /// Workspace of each agent.
     pub(super) workspaces: BTreeMap<AgentId, PathBuf>,
     /// Which files may be attached to messages.
     pub(super) files: FileAccess,
 }
 
-impl Policy {
+impl ChannelPolicy {
     /// Builds the policy of an account. Also returns warnings.
     pub(super) fn of(config: &Config, paths: &Paths, (at, account): (ChannelAccount, &Account)) -> (Self, Vec<String>) {
         let list = |ids: &Option<Vec<Id>>| allow_list(&at, ids);
         let (patterns, wrong) = patterns(config);
         let groups = account.groups.iter().flatten();
-        let rules = Rules {
+        let rules = AccessRules {
             dm: account.dm_policy.map(|word| word.0).unwrap_or_default(),
             allow_from: list(&account.allow_from).unwrap_or_default(),
             group: account.group_policy.map(|word| word.0).unwrap_or_default(),
             group_allow_from: list(&account.group_allow_from),
             groups: groups.map(|(id, group)| (id.trim().to_owned(), group_rules(&at, group))).collect(),
-            patterns,
+            mention_patterns: patterns,
         };
         let named = &config.commands.owner_allow_from;
         let owners = || named.iter().filter_map(|id| SenderPattern::parse(&id.0).in_global_list(&at)).collect();
-        let megabytes = account.media_max_mb.filter(|mb| mb.is_finite() && *mb >= 0.0).unwrap_or(MEDIA_MB);
+        let megabytes = account.media_max_mb.filter(|mb| mb.is_finite() && *mb >= 0.0).unwrap_or(DEFAULT_MEDIA_MB);
         let zone = config.agents.defaults.user_timezone.as_deref().and_then(|name| TimeZone::get(name.trim()).ok());
         let members = config.agents.members();
         let policy = Self {
@@ -86,15 +86,15 @@ impl Policy {
             routes: routes(config),
             owners: (!named.is_empty()).then(owners),
             debounce: config.messages.inbound.debounce(at.channel()),
-            history: account.history_limit.unwrap_or(history::LIMIT),
+            history: account.history_limit.unwrap_or(history::DEFAULT_LIMIT),
             typing: Typing::of(&config.agents.defaults, &config.session),
             queue_status: config.messages.queue_status(),
-            growth: account.growth(),
+            streaming: account.streaming_mode(),
             reactions: account.reaction_notifications.map_or(Reactions::Own, |word| word.0),
-            media: (megabytes.min(MEDIA_MOST_MB) * 1_000_000.0) as usize,
-            zone: zone.unwrap_or_else(TimeZone::system),
+            max_media_bytes: (megabytes.min(MAX_MEDIA_MB) * 1_000_000.0) as usize,
+            time_zone: zone.unwrap_or_else(TimeZone::system),
             workspaces: members.iter().map(|agent| (agent.id.clone(), workspace(config, paths, agent))).collect(),
-            at,
+            account: at,
             files: FileAccess::new(&sandbox_policy(config, paths)),
         };
         (policy, wrong)
@@ -102,7 +102,7 @@ impl Policy {
 
     /// Returns the sender of a message.
     pub(super) fn sender(&self, incoming: &Incoming) -> Identity {
-        self.at.sender(&incoming.sender.id)
+        self.account.sender(&incoming.sender.id)
     }
 
     /// Returns true if the owner sent the message. `paired` are the approved senders.
@@ -110,24 +110,24 @@ impl Policy {
         let sender = self.sender(incoming);
         let is_named = match &self.owners {
             Some(owners) => owners.contains(&sender),
-            None => self.only_person(paired) == Some(&sender),
+            None => self.sole_sender(paired) == Some(&sender),
         };
         is_named && !incoming.sender.is_chat
     }
 
     /// Returns the default recipient: the owner, if known.
-    pub(super) fn usual_to(&self, paired: &[Identity]) -> Option<String> {
+    pub(super) fn default_recipient(&self, paired: &[Identity]) -> Option<String> {
         let owner = match &self.owners {
             Some(owners) => owners.first(),
-            None => self.only_person(paired),
+            None => self.sole_sender(paired),
         };
         owner.map(|owner| owner.id().to_owned())
     }
 
     /// Returns true if the owner has named this chat: as an owner, as an allowed sender, or as a group; or has approved
     /// it by pairing. Access by the wildcard `*` does not count.
-    pub(super) fn knows(&self, id: &str, paired: &[Identity]) -> bool {
-        let peer = self.at.sender(id);
+    pub(super) fn is_known_chat(&self, id: &str, paired: &[Identity]) -> bool {
+        let peer = self.account.sender(id);
         let lists = [Some(&self.rules.allow_from), self.rules.group_allow_from.as_ref()];
         let mut named = lists.into_iter().flatten().flat_map(AllowList::senders).chain(self.owners.iter().flatten());
         named.any(|sender| *sender == peer)
@@ -137,10 +137,10 @@ impl Policy {
 
     /// Returns the only person who has access. With two it is unknown which of them is the owner; and if the peer
     /// chooses the ids, they prove nothing.
-    fn only_person<'a>(&'a self, paired: &'a [Identity]) -> Option<&'a Identity> {
+    fn sole_sender<'a>(&'a self, paired: &'a [Identity]) -> Option<&'a Identity> {
         let mut people = self.rules.allow_from.senders().iter().chain(paired);
         let first = people.next()?;
-        let is_known = self.at.issuer() == IdIssuer::Platform && !self.rules.allow_from.has_everyone();
+        let is_known = self.account.issuer() == IdIssuer::Platform && !self.rules.allow_from.has_wildcard();
         (is_known && people.all(|person| person == first)).then_some(first)
     }
 }
@@ -151,14 +151,14 @@ pub(super) fn principal(sender: &Identity, is_owner: bool) -> String {
 }
 
 /// Returns the patterns that count as a mention of the agent.
-fn patterns(config: &Config) -> (Patterns, Vec<String>) {
+fn patterns(config: &Config) -> (MentionPatterns, Vec<String>) {
     if let Some(said) = &config.messages.group_chat.mention_patterns {
-        return Patterns::new(said.iter().map(String::as_str));
+        return MentionPatterns::new(said.iter().map(String::as_str));
     }
     let agent = config.agents.member(None);
-    let identity = agent.as_ref().map(|agent| &agent.said.identity);
+    let identity = agent.as_ref().map(|agent| &agent.config.identity);
     let name = identity.and_then(|identity| identity.name.as_deref());
-    (Patterns::of_identity(name, identity.and_then(|identity| identity.emoji.as_deref())), Vec::new())
+    (MentionPatterns::of_identity(name, identity.and_then(|identity| identity.emoji.as_deref())), Vec::new())
 }
 
 fn allow_list(at: &ChannelAccount, ids: &Option<Vec<Id>>) -> Option<AllowList> {
@@ -182,32 +182,32 @@ fn group_rules(at: &ChannelAccount, group: &Group) -> GroupRules {
 
 #[cfg(test)]
 mod tests {
-    use homard_channels::Sender;
+    use homard_channels::MessageSender;
 
     use super::*;
     use crate::assemble::channels::issuer;
 
-    fn policy_of(text: &str, (channel, account): (&str, &str)) -> Policy {
+    fn policy_of(text: &str, (channel, account): (&str, &str)) -> ChannelPolicy {
         let config = Config::parse(text).unwrap();
         let state = PathBuf::from("/nowhere");
         let paths = Paths { config: state.join("homard.json"), state };
-        let mut accounts = config.channels[channel].described();
+        let mut accounts = config.channels[channel].resolved_accounts();
         let at = ChannelAccount::new(channel, account, issuer(channel), accounts.len() == 1);
-        Policy::of(&config, &paths, (at, &accounts.remove(account).unwrap())).0
+        ChannelPolicy::of(&config, &paths, (at, &accounts.remove(account).unwrap())).0
     }
 
-    fn policy(text: &str, channel: &str) -> Policy {
+    fn policy(text: &str, channel: &str) -> ChannelPolicy {
         policy_of(text, (channel, "default"))
     }
 
     /// Returns those ids that count as the owner.
-    fn owners_of(policy: &Policy, ids: &[&'static str], paired: &[&str]) -> Vec<&'static str> {
-        let paired: Vec<_> = paired.iter().map(|id| policy.at.sender(id)).collect();
+    fn owners_of(policy: &ChannelPolicy, ids: &[&'static str], paired: &[&str]) -> Vec<&'static str> {
+        let paired: Vec<_> = paired.iter().map(|id| policy.account.sender(id)).collect();
         ids.iter().copied().filter(|id| policy.is_owner(&from(id), &paired)).collect()
     }
 
     fn from(id: &str) -> Incoming {
-        let sender = Sender { id: id.to_owned(), ..Sender::default() };
+        let sender = MessageSender { id: id.to_owned(), ..MessageSender::default() };
         Incoming { sender, ..Incoming::default() }
     }
 
@@ -251,7 +251,10 @@ mod tests {
         let ids = ["7", "8", "9", "*", "ann", "webhook:ann", "telegram:8", "tg:8", "telegram/default:8", ""];
         assert_eq!(owners_of(&telegram, &ids, &["7"]), ["8", "9"]);
         assert_eq!(owners_of(&webhook, &ids, &["7"]), ["ann"]);
-        assert_eq!((telegram.usual_to(&[]), webhook.usual_to(&[])), (Some("8".to_owned()), Some("ann".to_owned())));
+        assert_eq!(
+            (telegram.default_recipient(&[]), webhook.default_recipient(&[])),
+            (Some("8".to_owned()), Some("ann".to_owned()))
+        );
     }
 
     #[test]
@@ -269,6 +272,6 @@ mod tests {
     fn a_program_is_the_owner_only_if_it_is_named() {
         let webhook = policy("{channels: {webhook: {secret: 's', allowFrom: ['ann']}}}", "webhook");
         assert_eq!(owners_of(&webhook, &["ann"], &[]), Vec::<&str>::new());
-        assert_eq!(webhook.usual_to(&[]), None);
+        assert_eq!(webhook.default_recipient(&[]), None);
     }
 }

@@ -3,32 +3,32 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{Follower, Placed, RunEvent, Tape, activity::Busy, task};
-use homard_channels::{Act, Channel, Outgoing, Place};
+use homard_agent::{Disposition, RunEvent, Subscriber, Tape, activity::Busy, task};
+use homard_channels::{Channel, ChannelAction, Destination, Outgoing};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::messages::QueueStatus;
 
 /// The message whose sender is informed.
 #[derive(Debug, Clone)]
-pub(super) struct About {
-    pub(super) place: Place,
+pub(super) struct StatusTarget {
+    pub(super) place: Destination,
     pub(super) message: String,
 }
 
 /// An update for the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Notice {
+enum StatusUpdate {
     /// Replaces the current reaction; `None` removes it.
     React(Option<&'static str>),
     /// Sends this line.
-    Say(String),
+    Send(String),
 }
 
 /// Follows a run from its acceptance to its end and reports the message's queue status to its sender.
 pub(super) fn show(
     channel: Arc<dyn Channel>,
-    about: About,
+    about: StatusTarget,
     mode: QueueStatus,
     tape: Arc<Tape>,
     stop: CancellationToken,
@@ -36,25 +36,25 @@ pub(super) fn show(
     if mode == QueueStatus::Off {
         return;
     }
-    let mut status = Status { mode, has_reactions: channel.manner().has_reactions, shown: None };
-    let first = status.placed(tape.placed());
+    let mut status = QueueStatusTracker { mode, has_reactions: channel.capabilities().has_reactions, shown: None };
+    let first = status.placed(tape.disposition());
     // Ends with the run.
     drop(task::spawn("queue status", async move {
         let run = tape.run().clone();
-        let mut follower = Follower::new(tape);
+        let mut follower = Subscriber::new(tape);
         let (mut notices, mut sent) = (Vec::from_iter(first), 0);
         loop {
             for notice in notices.drain(..) {
                 sent += 1;
                 let told = match notice {
-                    Notice::React(emoji) => {
+                    StatusUpdate::React(emoji) => {
                         let (place, message) = (about.place.clone(), about.message.clone());
-                        channel.act(Act::React { place, message, emoji: emoji.map(str::to_owned) }).await
+                        channel.perform(ChannelAction::React { place, message, emoji: emoji.map(str::to_owned) }).await
                     }
-                    Notice::Say(text) => {
+                    StatusUpdate::Send(text) => {
                         let line = Outgoing {
                             id: format!("{run}-status-{sent}"),
-                            place: about.place.clone(),
+                            destination: about.place.clone(),
                             reply_to: Some(about.message.clone()),
                             text,
                             is_silent: true,
@@ -64,7 +64,7 @@ pub(super) fn show(
                     }
                 };
                 if let Err(failure) = told {
-                    tracing::debug!(%run, %failure, "the sender could not be told that a message waits");
+                    tracing::debug!(%run, %failure, "failed to send the queue status");
                 }
             }
             let events = tokio::select! {
@@ -73,44 +73,44 @@ pub(super) fn show(
                 events = follower.next() => events,
             };
             let Some(events) = events else { return };
-            notices.extend(events.iter().filter_map(|event| status.hear(&event.kind)));
+            notices.extend(events.iter().filter_map(|event| status.apply(&event.kind)));
         }
     }));
 }
 
 /// What the sender has been shown so far.
 #[derive(Debug)]
-struct Status {
+struct QueueStatusTracker {
     mode: QueueStatus,
     has_reactions: bool,
     /// The current reaction on the message.
     shown: Option<&'static str>,
 }
 
-impl Status {
-    fn hear(&mut self, event: &RunEvent) -> Option<Notice> {
+impl QueueStatusTracker {
+    fn apply(&mut self, event: &RunEvent) -> Option<StatusUpdate> {
         match event {
-            RunEvent::Placed(placed) => self.placed(*placed),
-            RunEvent::Busy(busy) => Some(Notice::Say(busy_line(busy))),
+            RunEvent::DispositionChanged(placed) => self.placed(*placed),
+            RunEvent::Busy(busy) => Some(StatusUpdate::Send(busy_line(busy))),
             RunEvent::Started { .. } | RunEvent::Ended(_) => self.react(None),
-            RunEvent::Waited(_)
+            RunEvent::SlotWaited(_)
             | RunEvent::Summarized(_)
             | RunEvent::Absorbed { .. }
-            | RunEvent::Asking(_)
-            | RunEvent::Heard
-            | RunEvent::Discarded { .. }
+            | RunEvent::ModelRequested(_)
+            | RunEvent::FirstToken
+            | RunEvent::AnswerDropped { .. }
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }
             | RunEvent::Input(_)
-            | RunEvent::Answering { .. }
-            | RunEvent::Rewound { .. }
+            | RunEvent::ModelChanged { .. }
+            | RunEvent::MessageReset { .. }
             | RunEvent::Retrying { .. }
-            | RunEvent::Switched { .. }
+            | RunEvent::CandidateFailed { .. }
             | RunEvent::Assistant { .. }
             | RunEvent::ToolStarted { .. }
             | RunEvent::ToolProgress { .. }
             | RunEvent::ToolEnded { .. }
-            | RunEvent::Hooked(_)
+            | RunEvent::HookDecision(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. }
@@ -119,28 +119,31 @@ impl Status {
         }
     }
 
-    fn placed(&mut self, placed: Placed) -> Option<Notice> {
+    fn placed(&mut self, placed: Disposition) -> Option<StatusUpdate> {
         // Telegram supports few reactions; these are among them.
         let (emoji, line) = match placed {
-            Placed::Steered => ("👀", "The active run reads this message next.".to_owned()),
-            Placed::Queued(position) | Placed::Collected(position) => ("😴", format!("Queued, position {position}.")),
-            Placed::Summarized => {
-                ("🤷", "Too many messages wait: the agent gets a summary of this one instead of its text.".to_owned())
+            Disposition::Steered => ("👀", "The active run reads this message next.".to_owned()),
+            Disposition::Queued(position) | Disposition::Collected(position) => {
+                ("😴", format!("Queued, position {position}."))
             }
-            Placed::Started | Placed::Interrupted | Placed::Rejected => return self.react(None),
+            Disposition::Summarized => (
+                "🤷",
+                "Too many messages are queued: the agent gets a summary of this one instead of its text.".to_owned(),
+            ),
+            Disposition::Started | Disposition::Interrupted | Disposition::Rejected => return self.react(None),
         };
         match self.mode {
             QueueStatus::Reaction => self.react(Some(emoji)),
-            QueueStatus::Text => Some(Notice::Say(line)),
+            QueueStatus::Text => Some(StatusUpdate::Send(line)),
             QueueStatus::Off => None,
         }
     }
 
     /// Returns the reaction to set, unless it is already shown or unsupported.
-    fn react(&mut self, emoji: Option<&'static str>) -> Option<Notice> {
+    fn react(&mut self, emoji: Option<&'static str>) -> Option<StatusUpdate> {
         let is_new = self.has_reactions && self.shown != emoji;
         self.shown = emoji;
-        is_new.then_some(Notice::React(emoji))
+        is_new.then_some(StatusUpdate::React(emoji))
     }
 }
 
@@ -156,45 +159,48 @@ mod tests {
 
     use super::*;
 
-    fn status(mode: QueueStatus, has_reactions: bool) -> Status {
-        Status { mode, has_reactions, shown: None }
+    fn status(mode: QueueStatus, has_reactions: bool) -> QueueStatusTracker {
+        QueueStatusTracker { mode, has_reactions, shown: None }
     }
 
     #[test]
     fn a_reaction_changes_with_the_place_and_goes_when_the_run_starts() {
         let mut status = status(QueueStatus::Reaction, true);
-        assert_eq!(status.placed(Placed::Started), None);
-        assert_eq!(status.placed(Placed::Steered), Some(Notice::React(Some("👀"))));
-        assert_eq!(status.hear(&RunEvent::Placed(Placed::Queued(2))), Some(Notice::React(Some("😴"))));
-        assert_eq!(status.hear(&RunEvent::Placed(Placed::Collected(1))), None);
+        assert_eq!(status.placed(Disposition::Started), None);
+        assert_eq!(status.placed(Disposition::Steered), Some(StatusUpdate::React(Some("👀"))));
+        assert_eq!(
+            status.apply(&RunEvent::DispositionChanged(Disposition::Queued(2))),
+            Some(StatusUpdate::React(Some("😴")))
+        );
+        assert_eq!(status.apply(&RunEvent::DispositionChanged(Disposition::Collected(1))), None);
         let started = RunEvent::Started { session: SessionId::parse("s").unwrap() };
-        assert_eq!(status.hear(&started), Some(Notice::React(None)));
-        assert_eq!(status.hear(&started), None);
+        assert_eq!(status.apply(&started), Some(StatusUpdate::React(None)));
+        assert_eq!(status.apply(&started), None);
     }
 
     #[test]
     fn a_message_that_another_run_reads_keeps_its_reaction_until_the_end() {
         let mut status = status(QueueStatus::Reaction, true);
-        status.placed(Placed::Steered);
-        assert_eq!(status.hear(&RunEvent::Absorbed { by: RunId::parse("r").unwrap() }), None);
+        status.placed(Disposition::Steered);
+        assert_eq!(status.apply(&RunEvent::Absorbed { by: RunId::parse("r").unwrap() }), None);
         assert_eq!(status.shown, Some("👀"));
     }
 
     #[test]
     fn without_reactions_only_a_long_wait_is_told() {
         let mut status = status(QueueStatus::Reaction, false);
-        assert_eq!(status.placed(Placed::Queued(1)), None);
+        assert_eq!(status.placed(Disposition::Queued(1)), None);
         let activity = Activity::Tools(vec!["exec".to_owned()]);
         let busy = Busy { activity, lasts: Duration::from_secs(42), waited: Duration::from_secs(30) };
         let line = "Still busy: running exec for 42 s. This message waits for its turn.".to_owned();
-        assert_eq!(status.hear(&RunEvent::Busy(Arc::new(busy))), Some(Notice::Say(line)));
+        assert_eq!(status.apply(&RunEvent::Busy(Arc::new(busy))), Some(StatusUpdate::Send(line)));
     }
 
     #[test]
     fn a_line_says_where_it_waits() {
         let mut status = status(QueueStatus::Text, true);
-        assert_eq!(status.placed(Placed::Queued(2)), Some(Notice::Say("Queued, position 2.".to_owned())));
+        assert_eq!(status.placed(Disposition::Queued(2)), Some(StatusUpdate::Send("Queued, position 2.".to_owned())));
         let line = "The active run reads this message next.".to_owned();
-        assert_eq!(status.hear(&RunEvent::Placed(Placed::Steered)), Some(Notice::Say(line)));
+        assert_eq!(status.apply(&RunEvent::DispositionChanged(Disposition::Steered)), Some(StatusUpdate::Send(line)));
     }
 }

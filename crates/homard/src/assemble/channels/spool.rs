@@ -19,32 +19,32 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 /// Maximum number of waiting events. Beyond that the platform has to send them again.
-const MOST: usize = 1000;
+const MAX_WAITING: usize = 1000;
 /// Maximum size of the file.
-const LARGEST: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// Number of finished events that are remembered. The hub deduplicates those of a day; this avoids asking it.
-const SEEN: usize = 1000;
+const MAX_SEEN: usize = 1000;
 
 /// The spool of one account.
 #[derive(Debug)]
 pub(super) struct Spool {
     path: PathBuf,
-    kept: Mutex<Kept>,
+    kept: Mutex<SpoolContent>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Kept {
+struct SpoolContent {
     /// The platform's cursor to resume from.
     cursor: Option<String>,
     /// Ids of finished events, oldest first.
     seen: VecDeque<String>,
     /// Waiting events, oldest first.
-    waiting: Vec<Waiting>,
+    waiting: Vec<SpooledEvent>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Waiting {
+struct SpooledEvent {
     incoming: Incoming,
     /// The first event of the group that it is merged with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,17 +61,19 @@ impl Spool {
                 Err(error) => {
                     let aside = path.with_extension("json.corrupt");
                     let moved = fs::rename(&path, &aside);
-                    let place =
-                        moved.map_or_else(|error| error.to_string(), |()| format!("it is kept as {}", aside.display()));
+                    let place = moved.map_or_else(
+                        |error| error.to_string(),
+                        |()| format!("the file was moved to {}", aside.display()),
+                    );
                     let what = format!(
-                        "{} cannot be understood ({error}), so what waited in it is not read; {place}",
+                        "{} is not valid ({error}), so the messages queued in it are ignored; {place}",
                         path.display()
                     );
-                    (Kept::default(), Some(what))
+                    (SpoolContent::default(), Some(what))
                 }
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (Kept::default(), None),
-            Err(error) => (Kept::default(), Some(format!("{} cannot be read: {error}", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (SpoolContent::default(), None),
+            Err(error) => (SpoolContent::default(), Some(format!("{} cannot be read: {error}", path.display()))),
         };
         (Self { path, kept: Mutex::new(kept) }, trouble)
     }
@@ -84,7 +86,7 @@ impl Spool {
     /// Returns the waiting events in groups; each group is one message.
     pub(super) fn waiting(&self) -> Vec<Vec<Incoming>> {
         let mut groups: Vec<(Option<String>, Vec<Incoming>)> = Vec::new();
-        for Waiting { incoming, with } in &self.lock().waiting {
+        for SpooledEvent { incoming, with } in &self.lock().waiting {
             match groups.iter_mut().find(|(first, _)| with.is_some() && first == with) {
                 Some((_, group)) => group.push(incoming.clone()),
                 None => groups.push((with.clone(), vec![incoming.clone()])),
@@ -94,50 +96,50 @@ impl Spool {
     }
 
     /// Stores events and returns those that are new. An error says why they are not on disk.
-    pub(super) fn take(&self, incoming: Vec<Incoming>, cursor: Option<String>) -> Result<Vec<Incoming>, String> {
+    pub(super) fn store(&self, incoming: Vec<Incoming>, cursor: Option<String>) -> Result<Vec<Incoming>, String> {
         self.change(|kept| {
             let mut known: HashSet<String> = kept.seen.iter().cloned().collect();
             known.extend(kept.waiting.iter().map(|waiting| waiting.incoming.event.clone()));
             let new: Vec<_> = incoming.into_iter().filter(|incoming| known.insert(incoming.event.clone())).collect();
-            if kept.waiting.len() + new.len() > MOST {
-                return Err(format!("{MOST} messages wait already"));
+            if kept.waiting.len() + new.len() > MAX_WAITING {
+                return Err(format!("{MAX_WAITING} messages are already queued"));
             }
-            kept.waiting.extend(new.iter().cloned().map(|incoming| Waiting { incoming, with: None }));
+            kept.waiting.extend(new.iter().cloned().map(|incoming| SpooledEvent { incoming, with: None }));
             kept.cursor = cursor.or(kept.cursor.take());
             Ok(new)
         })
     }
 
     /// Merges events into one message.
-    pub(super) fn join(&self, events: &[String]) -> Result<(), String> {
+    pub(super) fn merge(&self, events: &[String]) -> Result<(), String> {
         self.change(|kept| {
-            let of = |waiting: &&mut Waiting| events.contains(&waiting.incoming.event);
+            let of = |waiting: &&mut SpooledEvent| events.contains(&waiting.incoming.event);
             kept.waiting.iter_mut().filter(of).for_each(|waiting| waiting.with = events.first().cloned());
             Ok(())
         })
     }
 
     /// Removes finished events.
-    pub(super) fn done(&self, events: &[String]) -> Result<(), String> {
+    pub(super) fn remove(&self, events: &[String]) -> Result<(), String> {
         self.change(|kept| {
             kept.waiting.retain(|waiting| !events.contains(&waiting.incoming.event));
             kept.seen.extend(events.iter().cloned());
-            let old = kept.seen.len().saturating_sub(SEEN);
+            let old = kept.seen.len().saturating_sub(MAX_SEEN);
             kept.seen.drain(..old);
             Ok(())
         })
     }
 
     /// Applies a change, on disk first.
-    fn change<T>(&self, change: impl FnOnce(&mut Kept) -> Result<T, String>) -> Result<T, String> {
+    fn change<T>(&self, change: impl FnOnce(&mut SpoolContent) -> Result<T, String>) -> Result<T, String> {
         let mut kept = self.lock();
         let mut next = kept.clone();
         let done = change(&mut next)?;
         if next != *kept {
             let disk = |error: io::Error| format!("{} cannot be written: {error}", self.path.display());
             let bytes = serde_json::to_vec(&next).map_err(|error| disk(error.into()))?;
-            if bytes.len() > LARGEST {
-                return Err(format!("what waits has more than {LARGEST} bytes"));
+            if bytes.len() > MAX_BYTES {
+                return Err(format!("the queued messages exceed {MAX_BYTES} bytes"));
             }
             write(&self.path, &bytes).map_err(disk)?;
             *kept = next;
@@ -145,7 +147,7 @@ impl Spool {
         Ok(done)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, SpoolContent> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -185,17 +187,17 @@ mod tests {
         let open = || Spool::open(path.clone()).0;
         let spool = open();
         assert_eq!(
-            spool.take(vec![said("1"), said("2"), said("1"), said("3")], Some("c3".to_owned())).unwrap().len(),
+            spool.store(vec![said("1"), said("2"), said("1"), said("3")], Some("c3".to_owned())).unwrap().len(),
             3
         );
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(events(open().waiting()), [names(&["1"]), names(&["2"]), names(&["3"])]);
-        spool.join(&names(&["1", "3"])).unwrap();
+        spool.merge(&names(&["1", "3"])).unwrap();
         assert_eq!(events(open().waiting()), [names(&["1", "3"]), names(&["2"])]);
-        spool.done(&names(&["1", "3"])).unwrap();
+        spool.remove(&names(&["1", "3"])).unwrap();
         let after = open();
         assert_eq!((events(after.waiting()), after.cursor()), (vec![names(&["2"])], Some("c3".to_owned())));
-        let again = after.take(vec![said("1"), said("2"), said("4")], None).unwrap();
+        let again = after.store(vec![said("1"), said("2"), said("4")], None).unwrap();
         assert_eq!(again, [said("4")], "what is known is not new");
         assert_eq!(after.cursor(), Some("c3".to_owned()));
     }
@@ -204,14 +206,14 @@ mod tests {
     fn no_more_is_taken_than_can_be_kept() {
         let home = tempfile::tempdir().unwrap();
         let spool = Spool::open(home.path().join("x.json")).0;
-        spool.take((0..MOST).map(|n| said(&n.to_string())).collect(), None).unwrap();
-        let refused = spool.take(vec![said("more")], Some("c".to_owned()));
-        assert_eq!(refused, Err("1000 messages wait already".to_owned()));
-        assert_eq!((spool.cursor(), spool.waiting().len()), (None, MOST));
-        let all: Vec<_> = (0..MOST).map(|n| n.to_string()).collect();
-        spool.done(&all).unwrap();
-        spool.done(&names(&["one more"])).unwrap();
-        assert_eq!(spool.lock().seen.len(), SEEN);
+        spool.store((0..MAX_WAITING).map(|n| said(&n.to_string())).collect(), None).unwrap();
+        let refused = spool.store(vec![said("more")], Some("c".to_owned()));
+        assert_eq!(refused, Err("1000 messages are already queued".to_owned()));
+        assert_eq!((spool.cursor(), spool.waiting().len()), (None, MAX_WAITING));
+        let all: Vec<_> = (0..MAX_WAITING).map(|n| n.to_string()).collect();
+        spool.remove(&all).unwrap();
+        spool.remove(&names(&["one more"])).unwrap();
+        assert_eq!(spool.lock().seen.len(), MAX_SEEN);
     }
 
     #[test]

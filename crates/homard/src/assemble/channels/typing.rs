@@ -2,20 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use homard_agent::{Follower, RunEvent, Tape, task};
-use homard_channels::{Act, Channel, Place};
+use homard_agent::{RunEvent, Subscriber, Tape, task};
+use homard_channels::{Channel, ChannelAction, Destination};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::typing::Mode;
 
 /// The indicator is hidden after this time without an event in the run.
-const SILENCE: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Refreshes the indicator periodically until the run ends. Failures are only logged.
 pub(super) fn show(
     channel: Arc<dyn Channel>,
-    place: Place,
+    place: Destination,
     (mode, every): (Mode, Duration),
     tape: Arc<Tape>,
     stop: CancellationToken,
@@ -25,10 +25,10 @@ pub(super) fn show(
     }
     // Ends with the run.
     drop(task::spawn("typing", async move {
-        let mut follower = Follower::new(tape);
+        let mut follower = Subscriber::new(tape);
         let mut tick = interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut signs, mut last) = (Signs::new(mode), Instant::now());
+        let (mut signs, mut last) = (IndicatorState::new(mode), Instant::now());
         loop {
             tokio::select! {
                 biased;
@@ -36,16 +36,16 @@ pub(super) fn show(
                 events = follower.next() => {
                     let Some(events) = events else { return };
                     last = Instant::now();
-                    events.iter().for_each(|event| signs.hear(&event.kind));
+                    events.iter().for_each(|event| signs.apply(&event.kind));
                 }
                 _ = tick.tick(), if signs.is_shown() => {
-                    if last.elapsed() > SILENCE {
+                    if last.elapsed() > IDLE_TIMEOUT {
                         // The next event shows it again.
-                        signs.rest();
+                        signs.hide();
                         continue;
                     }
-                    if let Err(failure) = channel.act(Act::Type(place.clone())).await {
-                        tracing::debug!(%failure, "that an answer is being written cannot be shown");
+                    if let Err(failure) = channel.perform(ChannelAction::Type(place.clone())).await {
+                        tracing::debug!(%failure, "failed to send the typing indicator");
                     }
                 }
             }
@@ -55,67 +55,67 @@ pub(super) fn show(
 
 /// Decides from a run's events whether the indicator is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Signs {
+struct IndicatorState {
     mode: Mode,
-    state: Sign,
+    state: Indicator,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum Indicator {
     Off,
     On,
     /// The run has ended: late events do not show it again.
-    Sealed,
+    Ended,
 }
 
-impl Signs {
+impl IndicatorState {
     fn new(mode: Mode) -> Self {
-        Self { mode, state: Sign::Off }
+        Self { mode, state: Indicator::Off }
     }
 
     fn is_shown(self) -> bool {
-        self.state == Sign::On
+        self.state == Indicator::On
     }
 
-    fn rest(&mut self) {
-        if self.state == Sign::On {
-            self.state = Sign::Off;
+    fn hide(&mut self) {
+        if self.state == Indicator::On {
+            self.state = Indicator::Off;
         }
     }
 
-    fn hear(&mut self, event: &RunEvent) {
+    fn apply(&mut self, event: &RunEvent) {
         let begins = match event {
             RunEvent::Ended(_) | RunEvent::Absorbed { .. } => {
-                self.state = Sign::Sealed;
+                self.state = Indicator::Ended;
                 return;
             }
             RunEvent::Started { .. } => self.mode == Mode::Instant,
             RunEvent::Thinking { .. } => matches!(self.mode, Mode::Instant | Mode::Thinking),
             RunEvent::Text { delta, .. } => !delta.trim().is_empty(),
             RunEvent::ToolStarted { .. } | RunEvent::ToolProgress { .. } => true,
-            RunEvent::Waited(_)
-            | RunEvent::Placed(_)
+            RunEvent::SlotWaited(_)
+            | RunEvent::DispositionChanged(_)
             | RunEvent::Busy(_)
             | RunEvent::Summarized(_)
-            | RunEvent::Asking(_)
-            | RunEvent::Heard
-            | RunEvent::Discarded { .. }
+            | RunEvent::ModelRequested(_)
+            | RunEvent::FirstToken
+            | RunEvent::AnswerDropped { .. }
             | RunEvent::Input(_)
-            | RunEvent::Answering { .. }
-            | RunEvent::Rewound { .. }
+            | RunEvent::ModelChanged { .. }
+            | RunEvent::MessageReset { .. }
             | RunEvent::Retrying { .. }
-            | RunEvent::Switched { .. }
+            | RunEvent::CandidateFailed { .. }
             | RunEvent::Assistant { .. }
             | RunEvent::ToolEnded { .. }
-            | RunEvent::Hooked(_)
+            | RunEvent::HookDecision(_)
             | RunEvent::Withheld(_)
             | RunEvent::Compacting
             | RunEvent::Compacted { .. }
             | RunEvent::NotCompacted { .. }
             | RunEvent::Block(_) => self.mode == Mode::Instant,
         };
-        if begins && self.mode != Mode::Never && self.state == Sign::Off {
-            self.state = Sign::On;
+        if begins && self.mode != Mode::Never && self.state == Indicator::Off {
+            self.state = Indicator::On;
         }
     }
 }
@@ -145,9 +145,9 @@ mod tests {
 
     /// Returns the event, counted from 1, after which the indicator is first shown; 0 if never.
     fn first(mode: Mode, events: &[RunEvent]) -> usize {
-        let mut signs = Signs::new(mode);
+        let mut signs = IndicatorState::new(mode);
         let shown = events.iter().position(|event| {
-            signs.hear(event);
+            signs.apply(event);
             signs.is_shown()
         });
         shown.map_or(0, |at| at + 1)
@@ -171,18 +171,18 @@ mod tests {
     #[test]
     fn what_a_tool_says_late_does_not_bring_it_back() {
         let over = RunEvent::Absorbed { by: RunId::parse("other").unwrap() };
-        let mut signs = Signs::new(Mode::Instant);
-        [started(), over, tool(), says("late"), started()].iter().for_each(|event| signs.hear(event));
+        let mut signs = IndicatorState::new(Mode::Instant);
+        [started(), over, tool(), says("late"), started()].iter().for_each(|event| signs.apply(event));
         assert!(!signs.is_shown());
     }
 
     #[test]
     fn a_run_that_is_silent_for_long_rests_until_there_is_news() {
-        let mut signs = Signs::new(Mode::Message);
-        signs.hear(&tool());
-        signs.rest();
+        let mut signs = IndicatorState::new(Mode::Message);
+        signs.apply(&tool());
+        signs.hide();
         assert!(!signs.is_shown());
-        signs.hear(&tool());
+        signs.apply(&tool());
         assert!(signs.is_shown());
     }
 }

@@ -2,24 +2,24 @@
 
 use std::fs;
 
-use homard_model::roster::Preferred;
+use homard_model::candidates::PreferredCredential;
 
 use super::*;
 use crate::{
-    assemble::chain::{Chain, Why},
+    assemble::model_chain::{ModelChain, SelectionReason},
     config::DEMO,
 };
 
 /// A config with its environment and credential profiles.
 #[derive(Default)]
-struct World<'a> {
+struct TestSetup<'a> {
     config: &'a str,
     environment: &'a [(&'a str, &'a str)],
     profiles: &'a str,
 }
 
-impl World<'_> {
-    fn look<T>(&self, look: impl FnOnce(&Models, &Keyring, Result<Chain>) -> T) -> T {
+impl TestSetup<'_> {
+    fn look<T>(&self, look: impl FnOnce(&Models, &Keyring, Result<ModelChain>) -> T) -> T {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("auth-profiles.json");
         if !self.profiles.is_empty() {
@@ -30,38 +30,38 @@ impl World<'_> {
         let environment = Environment::read(|name| variable(name).map(|(_, value)| (*value).to_owned()));
         let models = Models::new(&config, environment, folder.path());
         let (keyring, _) = Keyring::open(path, &models.client).unwrap();
-        let chain = Chain::of(&config, config.agents.members()[0].said, &models, &keyring);
+        let chain = ModelChain::of(&config, config.agents.members()[0].config, &models, &keyring);
         look(&models, &keyring, chain)
     }
 
     /// Returns all candidates in order, each with its credential.
     fn order(&self) -> Vec<String> {
         self.look(|models, keyring, chain| {
-            let roster = models.roster(keyring, &chain.unwrap().models).unwrap();
+            let roster = models.candidates(keyring, &chain.unwrap().models).unwrap();
             order(&roster)
         })
     }
 
     fn trouble(&self) -> String {
         self.look(|models, keyring, chain| {
-            let roster = chain.and_then(|chain| models.roster(keyring, &chain.models));
+            let roster = chain.and_then(|chain| models.candidates(keyring, &chain.models));
             format!("{:#}", roster.unwrap_err())
         })
     }
 
-    fn spec(&self) -> Spec {
+    fn spec(&self) -> ModelSpec {
         self.look(|models, keyring, chain| {
-            models.roster(keyring, &chain.unwrap().models).unwrap().first().spec().clone()
+            models.candidates(keyring, &chain.unwrap().models).unwrap().first().spec().clone()
         })
     }
 }
 
-fn order(roster: &Roster) -> Vec<String> {
-    roster.order(0, &Preferred::Any).iter().map(|candidate| format!("{candidate:?}")).collect()
+fn order(roster: &Candidates) -> Vec<String> {
+    roster.order(0, &PreferredCredential::Any).iter().map(|candidate| format!("{candidate:?}")).collect()
 }
 
-fn config(config: &str) -> World<'_> {
-    World { config, ..World::default() }
+fn config(config: &str) -> TestSetup<'_> {
+    TestSetup { config, ..TestSetup::default() }
 }
 
 #[test]
@@ -106,16 +106,17 @@ fn what_cannot_be_used_is_named() {
         config(&text).trouble()
     };
     let there_is_no = |name: &str| {
-        format!("there is no provider \"{name}\" in models.providers or the catalogue; see docs/models.md")
+        format!("there is no provider \"{name}\" in models.providers or the catalogue; see: homard docs models")
     };
     assert_eq!(refused("'x/y'", ""), format!("agents.defaults.model is \"x/y\": {}", there_is_no("x")));
     assert_eq!(
         refused("'y'", ""),
-        "agents.defaults.model is \"y\": a model is named provider/model, such as homard/demo"
+        "agents.defaults.model is \"y\": a model name has the form provider/model, such as homard/demo"
     );
     assert_eq!(
         refused("'p/y'", "p: {}"),
-        "agents.defaults.model is \"p/y\": models.providers.p.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\""
+        "agents.defaults.model is \"p/y\": models.providers.p.baseUrl is missing; set it, for example to \
+         \"http://127.0.0.1:11434/v1\""
     );
     let unspoken = refused("'p/y'", "p: {baseUrl: 'http://box', api: 'carrier-pigeon'}");
     assert!(
@@ -148,7 +149,7 @@ const TWO: &str = r#"{"profiles": {
 fn profiles_come_before_the_environment_and_that_before_the_config() {
     let text = "{agents: {defaults: {model: 'openai/gpt-6.1-sol'}}, models: {providers: {openai: {apiKey: 'c1'}}}}";
     let environment = [("OPENAI_API_KEY", "e1")];
-    let world = |profiles| World { config: text, environment: &environment, profiles };
+    let world = |profiles| TestSetup { config: text, environment: &environment, profiles };
     let asked = |ids: &[&str]| ids.iter().map(|id| format!("openai/gpt-6.1-sol as {id}")).collect::<Vec<_>>();
     let rest = ["env:OPENAI_API_KEY", "config:openai"];
     assert_eq!(world("").order(), asked(&rest));
@@ -157,29 +158,32 @@ fn profiles_come_before_the_environment_and_that_before_the_config() {
         TWO.replace("\"usageStats\"", "\"order\": {\"OpenAI\": [\"openai:a\", \"gone\", \"xai:a\"]}, \"usageStats\"");
     assert_eq!(world(&ordered).order(), asked(&["openai:a", rest[0], rest[1]]));
     let same = [("OPENAI_API_KEY", "k1")];
-    let doubled = World { config: text, environment: &same, profiles: TWO };
+    let doubled = TestSetup { config: text, environment: &same, profiles: TWO };
     assert_eq!(doubled.order(), asked(&["openai:b", "openai:a", "config:openai"]), "one key counts once");
 }
 
 #[test]
 fn the_configs_order_counts_where_the_file_has_none() {
     let text = "{agents: {defaults: {model: 'openai/gpt-6.1-sol'}}, auth: {order: {openai: ['openai:a', 'openai:b']}}}";
-    let world = World { config: text, profiles: TWO, ..World::default() };
+    let world = TestSetup { config: text, profiles: TWO, ..TestSetup::default() };
     assert_eq!(world.order(), ["openai/gpt-6.1-sol as openai:a", "openai/gpt-6.1-sol as openai:b"]);
 }
 
 #[test]
 fn without_a_model_the_keys_that_are_there_decide() {
     let chosen = |environment: &[(&str, &str)], profiles: &str| {
-        let world = World { config: "{}", environment, profiles };
+        let world = TestSetup { config: "{}", environment, profiles };
         world.look(|_, _, chain| {
             let chain = chain.unwrap();
-            (chain.first(), chain.why)
+            (chain.primary(), chain.reason)
         })
     };
-    let key = |from: &str, others: &[&'static str]| Why::Key { from: from.to_owned(), others: others.to_vec() };
-    assert_eq!(chosen(&[], ""), (DEMO.to_owned(), Why::Nothing));
-    assert_eq!(chosen(&[("OLLAMA_API_KEY", "x")], ""), (DEMO.to_owned(), Why::Nothing));
+    let key = |from: &str, others: &[&'static str]| SelectionReason::Credential {
+        from: from.to_owned(),
+        others: others.to_vec(),
+    };
+    assert_eq!(chosen(&[], ""), (DEMO.to_owned(), SelectionReason::DemoModel));
+    assert_eq!(chosen(&[("OLLAMA_API_KEY", "x")], ""), (DEMO.to_owned(), SelectionReason::DemoModel));
     assert_eq!(
         chosen(&[("MISTRAL_API_KEY", "k")], ""),
         ("mistral/mistral-large-4".to_owned(), key("MISTRAL_API_KEY in the environment", &[]))
@@ -199,9 +203,9 @@ fn a_fallback_that_cannot_be_asked_is_left_out_and_the_others_answer() {
     let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['nope/x', 'ollama/b']}}}}";
     config(text).look(|_, _, chain| {
         let chain = chain.unwrap();
-        assert_eq!(chain.models.iter().map(Named::name).collect::<Vec<_>>(), ["ollama/a", "ollama/b"]);
-        let [left_out] = chain.left_out.as_slice() else { panic!("{:?}", chain.left_out) };
-        assert!(left_out.reason.starts_with("agents.defaults.model.fallbacks names \"nope/x\", which is not asked: "));
+        assert_eq!(chain.models.iter().map(NamedModel::name).collect::<Vec<_>>(), ["ollama/a", "ollama/b"]);
+        let [left_out] = chain.skipped.as_slice() else { panic!("{:?}", chain.skipped) };
+        assert!(left_out.reason.starts_with("agents.defaults.model.fallbacks names \"nope/x\", which is ignored: "));
     });
     config("{agents: {defaults: {model: 'nope/x'}}}").look(|_, _, chain| assert!(chain.is_err()));
     let text = "{agents: {defaults: {model: {primary: 'ollama/a', fallbacks: ['p/x']}}}, \
@@ -215,26 +219,29 @@ fn a_choice_for_a_session_is_strict_and_keeps_to_the_list() {
                 models: {'ollama/b': {alias: 'Bee'}, 'ollama/d': {}}}}}";
     config(text).look(|models, keyring, chain| {
         let chain = chain.unwrap();
-        assert_eq!(chain.left_out.iter().map(|left_out| left_out.name.as_str()).collect::<Vec<_>>(), ["ollama/c"]);
-        let choose = |name: &str| models.strict(keyring, name, &chain.models).map(|roster| order(&roster));
+        assert_eq!(chain.skipped.iter().map(|left_out| left_out.name.as_str()).collect::<Vec<_>>(), ["ollama/c"]);
+        let choose = |name: &str| models.pinned(keyring, name, &chain.models).map(|roster| order(&roster));
         let only = |name: &str| vec![format!("ollama/{name} as none:ollama")];
         assert_eq!(choose("bee").unwrap(), only("b"));
         assert_eq!(choose("ollama/bee").unwrap(), only("b"), "as a session keeps it");
         assert_eq!((choose("ollama/d").unwrap(), choose("ollama/a").unwrap()), (only("d"), only("a")));
         let refused = choose("ollama/c").unwrap_err().to_string();
-        assert_eq!(refused, "it is not among the models of agents.defaults.models");
+        assert_eq!(refused, "the model is not listed in agents.defaults.models");
     });
 }
 
 #[test]
 fn a_missing_key_is_told_with_what_to_do() {
     let old = r#"{"profiles": {"google:me": {"type": "oauth", "provider": "google", "access": "a", "refresh": "r", "expires": 1}}}"#;
-    let world =
-        World { config: "{agents: {defaults: {model: 'google/gemini-3-pro'}}}", profiles: old, ..World::default() };
-    let told = world.look(|models, keyring, _| models.keys(keyring, "google")[0].1[0].closed().to_owned());
+    let world = TestSetup {
+        config: "{agents: {defaults: {model: 'google/gemini-3-pro'}}}",
+        profiles: old,
+        ..TestSetup::default()
+    };
+    let told = world.look(|models, keyring, _| models.keys(keyring, "google")[0].1[0].unusable_reason().to_owned());
     assert_eq!(
         told,
-        "there is no key for google (google:me: it has expired: sign in again, or add a key); set GEMINI_API_KEY, or run: \
+        "there is no key for google (google:me: expired; sign in again, or add a key); set GEMINI_API_KEY, or run: \
          homard models auth add google"
     );
 }

@@ -4,24 +4,25 @@ use std::{env, path::PathBuf};
 
 use anyhow::{Context, Result};
 use homard_agent::{
-    Follower, Hub, Inbound,
-    approval::Desk,
+    Hub, Inbound, Subscriber,
+    approval::ExecApprovals,
     event::{AbortReason, RunEvent},
-    hub::{Disposition, Recovered},
+    hub::{RecoveryResult, SubmitOutcome},
     intake,
-    tape::State,
-    wire::{Projection, Reported},
+    tape::TapeState,
+    wire::{Projection, RunReport},
 };
 use homard_proto::{ErrorShape, Generation, SessionKey};
 use homard_store::Error as StoreError;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{Answer, LEAVING, Turn, interrupted, workplace};
+use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted, working_dir};
 use crate::{
-    assemble::{House, Purpose, approvals},
+    assemble::{App, Purpose, approvals},
+    cli_error::CliError,
+    cmd::query::usage_error,
     config::{self, Chosen},
-    failure::Failure,
     paths::Paths,
     render,
     signal::Signal,
@@ -32,16 +33,16 @@ const PRINCIPAL: &str = "owner";
 
 /// Locks the state directory, runs the turn in the current directory, and unlocks it. `way_out` is shown if another
 /// process holds the state directory.
-pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<Answer> {
-    config::has_all(&chosen.loaded, &paths.config)?;
-    let here = env::current_dir().context("the current directory is gone")?;
-    workplace::check(&here, &chosen.loaded.config, paths, turn.work_here)?;
-    let (house, _) = House::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
-        Some(StoreError::Locked(who)) => Failure::new("locked", format!("{who}\n{way_out}")).into(),
+pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out: &str) -> Result<TurnOutput> {
+    config::require_variables(&chosen.loaded, &paths.config)?;
+    let here = env::current_dir().context("cannot determine the current directory")?;
+    working_dir::check(&here, &chosen.loaded.config, paths, turn.work_here)?;
+    let (house, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error.downcast_ref() {
+        Some(StoreError::Locked(who)) => CliError::new("locked", format!("{who}\n{way_out}")).into(),
         Some(StoreError::Disk(_) | StoreError::Corrupt(_)) | None => error,
     })?;
     let outages = config::outages(&chosen.loaded).into_iter().filter(|outage| concerns_turns(outage));
-    for remark in house.remark.iter().cloned().chain(outages).chain(house.troubles.iter().cloned()) {
+    for remark in house.remark.iter().cloned().chain(outages).chain(house.warnings.iter().cloned()) {
         render::remark(&remark);
     }
     for trouble in house.settle(&chosen.loaded).await? {
@@ -50,9 +51,9 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, way_out
     approvals::open(&house.hub, paths).await?;
     let answer = drive(&house.hub, turn, here).await;
     approvals::finish(&house, &chosen.loaded.config, paths).await;
-    tell_of_waiting(&house.hub);
+    list_pending_approvals(&house.hub);
     // Gives pending deliveries of earlier runs of the session a moment; the gateway sends what remains.
-    timeout(LEAVING, house.hub.posted()).await.ok();
+    timeout(ABORT_WAIT, house.hub.wait_delivered()).await.ok();
     let closed = house.close().await;
     let answer = answer?;
     closed.map(|()| answer)
@@ -64,10 +65,9 @@ fn concerns_turns(outage: &str) -> bool {
 }
 
 /// Recovers the runs that earlier processes left unfinished in this session, which come before this turn, and says so.
-async fn take_up_earlier(hub: &Hub, key: &SessionKey) -> Result<()> {
-    let runs =
-        |count: usize| if count == 1 { "1 unfinished run".to_owned() } else { format!("{count} unfinished runs") };
-    let Recovered { resumed, held } = hub.recover_session(key).await?;
+async fn recover_session(hub: &Hub, key: &SessionKey) -> Result<()> {
+    let runs = |count: usize| render::count(count, "unfinished run");
+    let RecoveryResult { resumed, held } = hub.recover_session(key).await?;
     if resumed > 0 {
         render::remark(&format!("(finishing {} of this session first)", runs(resumed)));
     }
@@ -82,34 +82,37 @@ async fn take_up_earlier(hub: &Hub, key: &SessionKey) -> Result<()> {
 }
 
 /// Lists the commands that are waiting for approval, and how to approve them with and without a gateway.
-fn tell_of_waiting(hub: &Hub) {
-    for entry in hub.desk().into_iter().flat_map(Desk::pending) {
+fn list_pending_approvals(hub: &Hub) {
+    for entry in hub.approvals().into_iter().flat_map(ExecApprovals::pending) {
         let id = &entry.id;
         render::remark(&format!(
-            "(a command waits until it is allowed: {}; to allow it within 5 minutes: homard agent --local -m \"/approve {id} \
+            "(a command is waiting for approval: {}; to allow it within 5 minutes: homard agent --local -m \"/approve {id} \
              allow-once\", or with a gateway: homard approvals allow {id})",
             entry.shown()
         ));
     }
 }
 
-async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<Answer> {
-    let refused = |error: ErrorShape| Failure::new(json!(error.code).as_str().unwrap_or("failed"), error.message);
+async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<TurnOutput> {
+    let refused = |error: ErrorShape| {
+        let error = CliError::new(json!(error.code).as_str().unwrap_or("failed"), error.message);
+        usage_error(error, &FLAGS).of(turn.run(), "local")
+    };
     let inbound = intake::agent(hub, PRINCIPAL, turn.params.clone()).await.map_err(refused)?;
     let key = inbound.key.clone();
     let agents = hub.agents();
     let agent = agents.get(key.agent().unwrap_or_else(|| agents.default_id()));
     // A sandboxed session works in its own workspace, wherever the command was started.
-    let is_sandboxed = agent.is_some_and(|agent| agent.sandboxing.holds(&key));
+    let is_sandboxed = agent.is_some_and(|agent| agent.sandboxing.is_sandboxed(&key));
     let inbound = Inbound { cwd: (!is_sandboxed).then_some(here), ..inbound };
-    take_up_earlier(hub, &key).await?;
+    recover_session(hub, &key).await?;
     let tape = match hub.submit(inbound).await?.disposition {
-        Disposition::New(tape) | Disposition::InFlight(tape) => tape,
-        Disposition::Finished(report) => return finished(turn, &report),
+        SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape,
+        SubmitOutcome::Finished(report) => return finished(turn, &report, Vec::new()),
     };
     let mut projection = Projection::new(&tape);
-    let mut follower = Follower::new(tape);
-    let mut passed_over = Vec::new();
+    let mut follower = Subscriber::new(tape);
+    let mut failed_candidates = Vec::new();
     loop {
         let news = tokio::select! {
             biased;
@@ -118,46 +121,41 @@ async fn drive(hub: &Hub, turn: &mut Turn, here: PathBuf) -> Result<Answer> {
         };
         let Some(events) = news else { break };
         for event in events {
-            if let RunEvent::Switched { from, reason, why } = &event.kind {
-                passed_over.push(json!({"model": from, "reason": reason, "error": why}));
+            if let RunEvent::CandidateFailed { from, reason, why } = &event.kind {
+                failed_candidates.push(json!({"model": from, "reason": reason, "error": why}));
             }
             for step in projection.push(event) {
-                turn.story.tell(&step)?;
+                turn.renderer.render_event(&step)?;
             }
         }
         if let Some(step) = projection.flush() {
-            turn.story.tell(&step)?;
+            turn.renderer.render_event(&step)?;
         }
     }
     match follower.tape().state() {
-        State::Ended(end) => {
-            let mut answer = finished(turn, &Reported::of(&turn.params.idempotency_key, &key, &end))?;
-            if !passed_over.is_empty() {
-                answer.document["meta"]["fallbackAttempts"] = Value::Array(passed_over);
-            }
-            Ok(answer)
+        TapeState::Ended(end) => {
+            finished(turn, &RunReport::of(&turn.params.idempotency_key, &key, &end), failed_candidates)
         }
-        State::Broken(why) => Err(Failure::new("failed", why).of(turn.run(), "local").into()),
-        State::Queued | State::Running | State::Refused => {
-            Err(Failure::new("failed", "the run has no end").of(turn.run(), "local").into())
+        TapeState::Broken(why) => Err(CliError::new("failed", why).of(turn.run(), "local").into()),
+        TapeState::Queued | TapeState::Running | TapeState::Rejected => {
+            Err(CliError::new("failed", "the run stopped without a result").of(turn.run(), "local").into())
         }
     }
 }
 
-fn finished(turn: &Turn, report: &Reported) -> Result<Answer> {
+fn finished(turn: &Turn, report: &RunReport, failed_candidates: Vec<Value>) -> Result<TurnOutput> {
     if let Some(why) = report.outcome().error() {
-        return Err(Failure::new("UNAVAILABLE", why).of(turn.run(), "local").into());
+        return Err(CliError::new("UNAVAILABLE", why).of(turn.run(), "local").into());
     }
-    let result = report.result(Generation::Four);
-    let mut document = result.clone();
-    document["runId"] = turn.run().into();
-    Ok(Answer { document, result })
+    let (mut document, _) = report.response(Generation::Four);
+    document["result"] = report.result(Generation::Four);
+    Ok(TurnOutput::new(document, failed_candidates))
 }
 
 /// Aborts the run and waits a moment for its end.
-async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, follower: Follower, signal: Signal) -> Failure {
+async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, follower: Subscriber, signal: Signal) -> CliError {
     let run = turn.params.idempotency_key.clone();
-    let ended = timeout(LEAVING, async {
+    let ended = timeout(ABORT_WAIT, async {
         hub.abort(key, Some(run), AbortReason::User).await;
         follower.end().await
     });

@@ -6,36 +6,38 @@
 use std::time::Duration;
 
 use anyhow::{Error, Result};
-use homard_proto::event::Agent;
+use homard_proto::event::{AgentEvent, Stream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Answer, LEAVING, Turn, interrupted};
+use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted};
 use crate::{
     assemble,
-    client::{Client, Incoming, Reached, Target},
+    cli_error::CliError,
+    client::{ConnectResult, GatewayClient, GatewayTarget, ServerFrame},
+    cmd::query::usage_error,
     config::Chosen,
-    failure::Failure,
     paths::Paths,
+    render,
     signal::Signal,
 };
 
 /// How long to wait for the first delivery attempt of the reply.
-const DELIVERY: Duration = Duration::from_secs(60);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// First and maximum pause between attempts to reconnect.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
 /// Maximum time of one `agent.wait`; it is repeated.
-const WAIT: Duration = Duration::from_secs(600);
+const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Prefix of the gateway's message while it is stopping: the run continues when it is back.
-const DRAINING: &str = "gateway_draining";
+const DRAINING_PREFIX: &str = "gateway_draining";
 /// The scopes of the turn. A run has the tools that its connection's scopes cover, and the holder of the gateway's
 /// token is the owner.
 const SCOPES: [&str; 4] = ["operator.admin", "operator.write", "operator.read", "operator.approvals"];
 
 /// The gateway of a turn, and how to find it again.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Link<'a> {
+pub(super) struct GatewayLink<'a> {
     pub(super) chosen: &'a Chosen,
     pub(super) paths: &'a Paths,
     pub(super) caps: &'a [&'a str],
@@ -43,61 +45,63 @@ pub(super) struct Link<'a> {
     pub(super) patience: Duration,
 }
 
-impl Link<'_> {
+impl GatewayLink<'_> {
     /// Returns the gateway's address. A restarted gateway may listen on another port.
-    pub(super) fn target(&self) -> Result<Target> {
-        Target::find(None, None, &self.chosen.loaded, self.paths)
+    pub(super) fn target(&self) -> Result<GatewayTarget> {
+        GatewayTarget::find(None, None, &self.chosen.loaded, self.paths)
     }
 
     /// Connects with the scopes and capabilities of a turn.
-    pub(super) async fn connect(&self, target: &Target) -> Result<Reached> {
-        Client::connect(target, &SCOPES, self.caps).await
+    pub(super) async fn connect(&self, target: &GatewayTarget) -> Result<ConnectResult> {
+        GatewayClient::connect(target, &SCOPES, self.caps).await
     }
 }
 
 /// What is known about the turn in the gateway.
 #[derive(Debug, Default)]
-struct Asked {
+struct TurnRequest {
     /// Id of the `agent` request.
     id: String,
     /// Id of the `agent.wait` request, for a run that was in flight when the request came.
     wait: Option<String>,
     /// The run's session, once the gateway has accepted it.
     session: Option<String>,
+    /// Models that failed before one answered.
+    failed_candidates: Vec<Value>,
     /// True if anything was received about the run on this connection.
-    is_heard: bool,
+    has_frames: bool,
 }
 
 /// A period without a gateway.
 #[derive(Debug, Clone, Copy)]
-struct Outage {
+struct ReconnectState {
     until: Instant,
     pause: Duration,
 }
 
 /// The meaning of a frame for the turn.
-enum Step {
+enum FrameEffect {
     /// The run continues.
-    Nothing,
+    Continue,
     /// The run is in flight already: wait for its end.
     InFlight,
     /// The run has ended; its result has to be requested.
     Ended,
     /// The result.
-    Answer(Answer),
+    Answer(TurnOutput),
 }
 
 /// Why following a turn stopped.
-enum Stop {
+enum FollowError {
     /// The connection broke, or the gateway is stopping. The run is not affected.
     Lost(String),
     Failed(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for FollowError {
     fn from(error: Error) -> Self {
-        match error.downcast_ref::<Failure>() {
-            Some(failure) if failure.kind == "connection" || failure.message.starts_with(DRAINING) => {
+        match error.downcast_ref::<CliError>() {
+            Some(failure) if failure.kind == "connection" || failure.message.starts_with(DRAINING_PREFIX) => {
                 Self::Lost(failure.message.clone())
             }
             Some(_) | None => Self::Failed(error),
@@ -108,57 +112,62 @@ impl From<Error> for Stop {
 /// Sends the turn and follows it to its end.
 ///
 /// Once sent, the gateway may have accepted it, so every later failure names the run.
-pub(super) async fn run(mut client: Client, turn: &mut Turn, link: Link<'_>) -> Result<Answer> {
+pub(super) async fn run(mut client: GatewayClient, turn: &mut Turn, link: GatewayLink<'_>) -> Result<TurnOutput> {
     let until = Instant::now() + deadline(turn.timeout);
-    let (mut asked, mut outage) = (Asked::default(), None);
+    let (mut asked, mut outage) = (TurnRequest::default(), None);
     let mut answer = loop {
-        asked.is_heard = false;
+        asked.has_frames = false;
         match follow(&mut client, turn, &mut asked, until).await {
             Ok(answer) => break answer,
-            Err(Stop::Failed(error)) => return Err(error),
-            Err(Stop::Lost(why)) => {
+            Err(FollowError::Failed(error)) => return Err(error),
+            Err(FollowError::Lost(why)) => {
                 // A stopping gateway still accepts connections, but nothing else.
-                outage = outage.filter(|_| !asked.is_heard);
+                outage = outage.filter(|_| !asked.has_frames);
                 client = reconnect(turn, (&asked, &why), link, &mut outage).await?;
             }
         }
     };
     if turn.params.deliver == Some(true) {
-        let delivery = delivered(&mut client, turn.run()).await.map_err(|error| unsure(turn, &error))?;
+        let delivery = wait_delivery(&mut client, turn.run()).await.map_err(|error| delivery_unknown(turn, &error))?;
         answer.document["delivery"] = delivery;
     }
     Ok(answer)
 }
 
 /// Sends the request and follows the run on one connection.
-async fn follow(client: &mut Client, turn: &mut Turn, asked: &mut Asked, until: Instant) -> Result<Answer, Stop> {
+async fn follow(
+    client: &mut GatewayClient,
+    turn: &mut Turn,
+    asked: &mut TurnRequest,
+    until: Instant,
+) -> Result<TurnOutput, FollowError> {
     asked.wait = None;
     asked.id = client.send("agent", json!(turn.params)).await?;
     loop {
         let incoming = tokio::select! {
             biased;
             signal = turn.signals.next() => {
-                return Err(Stop::Failed(stop(client, asked, turn, signal).await.into()));
+                return Err(FollowError::Failed(stop(client, asked, turn, signal).await.into()));
             }
             () = sleep_until(until) => {
-                let why = format!("the gateway reported no end within {} s", deadline(turn.timeout).as_secs());
-                return Err(Stop::Failed(unknown(turn, asked, &why).into()));
+                let why = format!("the gateway did not report the end of the run within {}", render::duration(deadline(turn.timeout)));
+                return Err(FollowError::Failed(end_unknown(turn, asked, &why).into()));
             }
             incoming = client.next() => incoming?,
         };
-        match take(turn, asked, incoming)? {
-            Step::Nothing => {}
-            Step::InFlight => {
-                let patience = until.saturating_duration_since(Instant::now()).min(WAIT).as_millis();
+        match process_frame(turn, asked, incoming)? {
+            FrameEffect::Continue => {}
+            FrameEffect::InFlight => {
+                let patience = until.saturating_duration_since(Instant::now()).min(MAX_WAIT).as_millis();
                 let params = json!({"runId": turn.run(), "timeoutMs": u64::try_from(patience).unwrap_or(u64::MAX)});
                 asked.wait = Some(client.send("agent.wait", params).await?);
             }
             // Repeating the request returns the stored result, or is in flight once more.
-            Step::Ended => {
+            FrameEffect::Ended => {
                 asked.wait = None;
                 asked.id = client.send("agent", json!(turn.params)).await?;
             }
-            Step::Answer(answer) => return Ok(answer),
+            FrameEffect::Answer(answer) => return Ok(answer),
         }
     }
 }
@@ -166,69 +175,70 @@ async fn follow(client: &mut Client, turn: &mut Turn, asked: &mut Asked, until: 
 /// Reconnects until the gateway is back or the patience ends.
 async fn reconnect(
     turn: &mut Turn,
-    (asked, why): (&Asked, &str),
-    link: Link<'_>,
-    outage: &mut Option<Outage>,
-) -> Result<Client> {
-    let seconds = link.patience.as_secs();
+    (asked, why): (&TurnRequest, &str),
+    link: GatewayLink<'_>,
+    outage: &mut Option<ReconnectState>,
+) -> Result<GatewayClient> {
+    let patience = render::duration(link.patience);
     if link.patience.is_zero() {
-        return Err(unknown(turn, asked, why).into());
+        return Err(end_unknown(turn, asked, why).into());
     }
     let is_new = outage.is_none();
-    let outage = outage.get_or_insert_with(|| Outage { until: Instant::now() + link.patience, pause: FIRST_PAUSE });
+    let outage = outage
+        .get_or_insert_with(|| ReconnectState { until: Instant::now() + link.patience, pause: FIRST_RECONNECT_DELAY });
     if is_new {
-        turn.story.note(&format!("(lost the connection to the gateway; reconnecting for up to {seconds} s)"))?;
+        turn.renderer.note(&format!("(lost the connection to the gateway; reconnecting for up to {patience})"))?;
     }
     loop {
         if Instant::now() + outage.pause >= outage.until {
-            let text = format!("{why}\nthe gateway did not come back within {seconds} s");
-            return Err(unknown(turn, asked, &text).into());
+            let text = format!("{why}\nthe gateway was not reachable again within {patience}");
+            return Err(end_unknown(turn, asked, &text).into());
         }
         let attempt = async {
             sleep(outage.pause).await;
             Ok(match link.connect(&link.target()?).await? {
-                Reached::Gateway(client) => Some(*client),
-                Reached::Nobody => None,
+                ConnectResult::Gateway(client) => Some(*client),
+                ConnectResult::NotRunning => None,
             })
         };
         let reached = tokio::select! {
             biased;
-            signal = turn.signals.next() => return Err(left(signal, turn, asked).into()),
-            reached = attempt => reached.map_err(|error: Error| Stop::from(error)),
+            signal = turn.signals.next() => return Err(interrupted_offline(signal, turn, asked).into()),
+            reached = attempt => reached.map_err(|error: Error| FollowError::from(error)),
         };
-        outage.pause = (outage.pause * 2).min(LONGEST_PAUSE);
+        outage.pause = (outage.pause * 2).min(MAX_RECONNECT_DELAY);
         match reached {
             Ok(Some(client)) => return Ok(client),
             // The gateway does not listen yet, or is not ready.
-            Ok(None) | Err(Stop::Lost(_)) => {}
-            Err(Stop::Failed(error)) => return Err(error),
+            Ok(None) | Err(FollowError::Lost(_)) => {}
+            Err(FollowError::Failed(error)) => return Err(error),
         }
     }
 }
 
 /// Returns the failure for an interrupt without a connection: the run cannot be aborted from here.
-fn left(signal: Signal, turn: &Turn, asked: &Asked) -> Failure {
-    interrupted(signal, &fate(turn.run(), asked)).of(turn.run(), "gateway")
+fn interrupted_offline(signal: Signal, turn: &Turn, asked: &TurnRequest) -> CliError {
+    interrupted(signal, &run_hint(turn.run(), asked)).of(turn.run(), "gateway")
 }
 
 /// Returns whether the reply was delivered on its channel, as the gateway reports it: `{status, error?}`.
-async fn delivered(client: &mut Client, run: &str) -> Result<Value> {
-    let id = client.send("agent.wait", json!({"runId": run, "timeoutMs": DELIVERY.as_millis() as u64})).await?;
+async fn wait_delivery(client: &mut GatewayClient, run: &str) -> Result<Value> {
+    let id = client.send("agent.wait", json!({"runId": run, "timeoutMs": DELIVERY_TIMEOUT.as_millis() as u64})).await?;
     loop {
         match client.next().await? {
-            Incoming::Answer { id: of, answer } if of == id => {
-                let delivery = answer.map_err(Failure::from)?.get("delivery").cloned();
+            ServerFrame::Response { id: of, answer } if of == id => {
+                let delivery = answer.map_err(CliError::from)?.get("delivery").cloned();
                 return Ok(delivery.unwrap_or_else(|| json!({"status": "delivered"})));
             }
-            Incoming::Answer { .. } | Incoming::News { .. } => {}
+            ServerFrame::Response { .. } | ServerFrame::Event { .. } => {}
         }
     }
 }
 
 /// Returns the failure for a finished turn whose delivery is unknown.
-fn unsure(turn: &Turn, why: &Error) -> Failure {
-    let text = format!("the answer is there, but it is not known whether it was delivered: {why}");
-    Failure::new("connection", text).of(turn.run(), "gateway")
+fn delivery_unknown(turn: &Turn, why: &Error) -> CliError {
+    let text = format!("the run finished, but it is not known whether the reply was delivered: {why}");
+    CliError::new("connection", text).of(turn.run(), "gateway")
 }
 
 /// Returns how long to wait for the gateway's final response: a little longer than the run's timeout. A timeout of zero
@@ -239,94 +249,98 @@ fn deadline(timeout: Duration) -> Duration {
 }
 
 /// Processes one frame.
-fn take(turn: &mut Turn, asked: &mut Asked, incoming: Incoming) -> Result<Step> {
+fn process_frame(turn: &mut Turn, asked: &mut TurnRequest, incoming: ServerFrame) -> Result<FrameEffect> {
     match incoming {
-        Incoming::Answer { id, answer } if id == asked.id => {
-            let payload = answer.map_err(|refusal| {
-                let failure = Failure::from(refusal);
-                if asked.session.is_some() { failure.of(turn.run(), "gateway") } else { failure }
-            })?;
+        ServerFrame::Response { id, answer } if id == asked.id => {
+            let payload = answer.map_err(|refusal| usage_error(refusal.into(), &FLAGS).of(turn.run(), "gateway"))?;
             let word = |name: &str| payload.get(name).and_then(Value::as_str).map(str::to_owned);
             asked.session = word("sessionKey").or_else(|| asked.session.take());
-            asked.is_heard = true;
+            asked.has_frames = true;
             match word("status").as_deref() {
-                Some("accepted") => Ok(Step::Nothing),
-                Some("in_flight") => Ok(Step::InFlight),
-                _ => finished(turn, payload).map(Step::Answer),
+                Some("accepted") => Ok(FrameEffect::Continue),
+                Some("in_flight") => Ok(FrameEffect::InFlight),
+                _ => finished(turn, asked, payload).map(FrameEffect::Answer),
             }
         }
-        Incoming::Answer { id, answer } if Some(&id) == asked.wait.as_ref() => {
-            let payload = answer.map_err(|refusal| Failure::from(refusal).of(turn.run(), "gateway"))?;
+        ServerFrame::Response { id, answer } if Some(&id) == asked.wait.as_ref() => {
+            let payload = answer.map_err(|refusal| CliError::from(refusal).of(turn.run(), "gateway"))?;
             Ok(match payload.get("status").and_then(Value::as_str) {
-                Some("timeout" | "pending") => Step::InFlight,
-                _ => Step::Ended,
+                Some("timeout" | "pending") => FrameEffect::InFlight,
+                _ => FrameEffect::Ended,
             })
         }
-        Incoming::News { event, payload } if event == "agent" => {
+        ServerFrame::Event { event, payload } if event == "agent" => {
             // An event of a newer gateway that cannot be parsed is ignored.
-            if let Ok(step) = serde_json::from_value::<Agent>(payload)
+            if let Ok(step) = serde_json::from_value::<AgentEvent>(payload)
                 && step.run_id == turn.run()
             {
-                turn.story.tell(&step)?;
+                if step.stream == Stream::Lifecycle && step.data["phase"] == "fallback_step" {
+                    let of = |name: &str| step.data[name].clone();
+                    let failed = json!({"model": of("model"), "reason": of("reason"), "error": of("error")});
+                    asked.failed_candidates.push(failed);
+                }
+                turn.renderer.render_event(&step)?;
             }
-            Ok(Step::Nothing)
+            Ok(FrameEffect::Continue)
         }
-        Incoming::Answer { .. } | Incoming::News { .. } => Ok(Step::Nothing),
+        ServerFrame::Response { .. } | ServerFrame::Event { .. } => Ok(FrameEffect::Continue),
     }
 }
 
-fn finished(turn: &Turn, payload: Value) -> Result<Answer> {
+fn finished(turn: &Turn, asked: &mut TurnRequest, payload: Value) -> Result<TurnOutput> {
     let word = |name: &str| payload.get(name).and_then(Value::as_str);
     match word("status") {
-        Some("ok") => {
-            let result = payload.get("result").cloned().unwrap_or_default();
-            Ok(Answer { document: payload, result })
-        }
+        Some("ok") => Ok(TurnOutput::new(payload, std::mem::take(&mut asked.failed_candidates))),
         status => {
             let why = word("summary").unwrap_or("no reason was given");
             let message = format!("run {} did not finish: {why}", turn.run());
-            Err(Error::new(Failure::new(status.unwrap_or("failed"), message).of(turn.run(), "gateway")))
+            Err(Error::new(CliError::new(status.unwrap_or("failed"), message).of(turn.run(), "gateway")))
         }
     }
 }
 
 /// Aborts the run and waits a moment for its end.
-async fn stop(client: &mut Client, asked: &mut Asked, turn: &mut Turn, signal: Signal) -> Failure {
-    let ended = timeout(LEAVING, async {
+async fn stop(client: &mut GatewayClient, asked: &mut TurnRequest, turn: &mut Turn, signal: Signal) -> CliError {
+    let ended = timeout(ABORT_WAIT, async {
         // A run that is not accepted yet cannot be aborted; the gateway's first response names its session.
         while asked.session.is_none() {
-            if let Step::Answer(_) = take(turn, asked, client.next().await?)? {
+            if let FrameEffect::Answer(_) = process_frame(turn, asked, client.next().await?)? {
                 return Ok(());
             }
         }
         client.send("chat.abort", json!({"sessionKey": asked.session, "runId": turn.run()})).await?;
-        while !matches!(take(turn, asked, client.next().await?)?, Step::Answer(_) | Step::Ended) {}
+        while !matches!(process_frame(turn, asked, client.next().await?)?, FrameEffect::Answer(_) | FrameEffect::Ended)
+        {
+        }
         anyhow::Ok(())
     });
     // A response or a failure of that run shows that it ended; silence or a lost connection does not.
     let stopped = match ended.await {
         Ok(Ok(())) => true,
-        Ok(Err(error)) => error.downcast_ref::<Failure>().is_some_and(|failure| failure.run.is_some()),
+        Ok(Err(error)) => {
+            let names_run = error.downcast_ref::<CliError>().is_some_and(|failure| failure.run.is_some());
+            names_run && asked.session.is_some()
+        }
         Err(_) => false,
     };
-    let state = if stopped { format!("run {} was stopped", turn.run()) } else { fate(turn.run(), asked) };
+    let state = if stopped { format!("run {} was stopped", turn.run()) } else { run_hint(turn.run(), asked) };
     interrupted(signal, &state).of(turn.run(), "gateway")
 }
 
 /// Returns the failure for a turn whose end is unknown.
-fn unknown(turn: &Turn, asked: &Asked, why: &str) -> Failure {
+fn end_unknown(turn: &Turn, asked: &TurnRequest, why: &str) -> CliError {
     let fate = match asked.session {
         // A rejection is a definite answer.
-        None if why.starts_with(DRAINING) => format!("run {} was not accepted", turn.run()),
-        Some(_) | None => fate(turn.run(), asked),
+        None if why.starts_with(DRAINING_PREFIX) => format!("run {} was not accepted", turn.run()),
+        Some(_) | None => run_hint(turn.run(), asked),
     };
-    Failure::new("connection", format!("{why}\n{fate}")).of(turn.run(), "gateway")
+    CliError::new("connection", format!("{why}\n{fate}")).of(turn.run(), "gateway")
 }
 
 /// Says what is known about a run whose end was not seen, and how to find out.
-fn fate(run: &str, asked: &Asked) -> String {
+fn run_hint(run: &str, asked: &TurnRequest) -> String {
     match asked.session {
-        Some(_) => format!("run {run} was accepted and goes on in the gateway; see: homard trace {run}"),
+        Some(_) => format!("run {run} was accepted and continues in the gateway; see: homard trace {run}"),
         None => format!("it is not known whether run {run} was accepted; see: homard trace {run}"),
     }
 }

@@ -1,48 +1,50 @@
 //! Lists the agents.
 
 use anyhow::Result;
-use homard_config::Loaded;
-use homard_workspace::{Audience, Identity, Limits, Reader};
+use homard_config::LoadedConfig;
+use homard_workspace::{AgentPersona, Audience, BootstrapLimits, BootstrapReader};
 use serde_json::{Value, json};
 
-use super::whom;
+use super::describe_binding;
 use crate::{
-    assemble::{self, chain::Chain, models::Models, office::workspace, routes},
+    assemble::{self, factory::workspace, model_chain::ModelChain, models::Models, routes},
     auth::{self, Keyring},
-    config::{Config, agents::Member},
+    config::{Config, agents::ConfiguredAgent},
     paths::Paths,
-    render,
+    render::{self, Table},
 };
 
 /// Lists the agents in the order of the config.
-pub(super) fn run(loaded: &Loaded<Config>, paths: &Paths, wants_bindings: bool, wants_json: bool) -> Result<()> {
+pub(super) fn run(loaded: &LoadedConfig<Config>, paths: &Paths, wants_bindings: bool, wants_json: bool) -> Result<()> {
     let config = &loaded.config;
     let models = Models::new(config, assemble::environment(&loaded.variables), &paths.state);
     let bindings = routes::bindings(config);
-    let row = |agent: &Member<'_>| {
+    let row = |agent: &ConfiguredAgent<'_>| {
         let own = bindings.iter().filter(|(_, binding)| binding.agent == agent.id);
-        row(config, paths, agent, (&models, own.map(|(_, binding)| whom(binding)).collect()))
+        row(config, paths, agent, (&models, own.map(|(_, binding)| describe_binding(binding)).collect()))
     };
     let rows: Vec<_> = config.agents.members().iter().map(row).collect();
     if wants_json {
         return Ok(render::print_json(&rows.into())?);
     }
-    render::print(&table(&rows))?;
+    render::print_table(&table(&rows))?;
     if wants_bindings {
-        render::print(&format!("\n{}", rules(&rows)))?;
+        render::print("")?;
+        render::print_table(&bindings_table(&rows))?;
     }
     let troubles = rows.iter().filter_map(|row| row["modelError"].as_str());
     for trouble in troubles {
-        render::print(&render::harmless(trouble))?;
+        render::print(&render::strip_controls(trouble))?;
     }
     Ok(())
 }
 
 /// Returns an agent as JSON, with OpenClaw's field names where it has them.
-fn row(config: &Config, paths: &Paths, agent: &Member<'_>, (models, rules): (&Models, Vec<String>)) -> Value {
+fn row(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>, (models, rules): (&Models, Vec<String>)) -> Value {
     let workspace = workspace(config, paths, agent);
-    let said = &agent.said.identity;
-    let read = Identity::of(&Reader::default().pages(&workspace, Audience::Main, &Limits::default()));
+    let said = &agent.config.identity;
+    let read =
+        AgentPersona::of(&BootstrapReader::default().pages(&workspace, Audience::Main, &BootstrapLimits::default()));
     let filled = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
     let source = match (filled(&said.name).or(filled(&said.emoji)), read.name.as_ref().or(read.emoji.as_ref())) {
         (Some(_), _) => Some("config"),
@@ -51,10 +53,10 @@ fn row(config: &Config, paths: &Paths, agent: &Member<'_>, (models, rules): (&Mo
     };
     let mut row = json!({
         "id": agent.id, "isDefault": agent.is_default, "workspace": workspace, "bindings": rules.len(),
-        "bindingDetails": rules, "skills": agent.said.skills.as_ref().or(config.agents.defaults.skills.as_ref()),
+        "bindingDetails": rules, "skills": agent.config.skills.as_ref().or(config.agents.defaults.skills.as_ref()),
     });
     let optional = [
-        ("name", filled(&agent.said.name)),
+        ("name", filled(&agent.config.name)),
         ("identityName", filled(&said.name).or(read.name)),
         ("identityEmoji", filled(&said.emoji).or(read.emoji)),
         ("identitySource", source.map(str::to_owned)),
@@ -64,17 +66,17 @@ fn row(config: &Config, paths: &Paths, agent: &Member<'_>, (models, rules): (&Mo
             row[key] = text.into();
         }
     }
-    let chain = Keyring::open(auth::place(paths, agent), &models.client)
-        .and_then(|(keyring, _)| Chain::of(config, agent.said, models, &keyring));
+    let chain = Keyring::open(auth::credentials_file(paths, agent), &models.client)
+        .and_then(|(keyring, _)| ModelChain::of(config, agent.config, models, &keyring));
     match chain {
-        Ok(chain) => row["model"] = chain.first().into(),
+        Ok(chain) => row["model"] = chain.primary().into(),
         Err(error) => row["modelError"] = format!("agent {}: {error:#}", agent.id).into(),
     }
     row
 }
 
 /// Formats the agents as a table.
-fn table(rows: &[Value]) -> String {
+fn table(rows: &[Value]) -> Table {
     let titles = ["AGENT", "NAME", "MODEL", "SKILLS", "BINDINGS", "WORKSPACE"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
         let word = |name: &str| row[name].as_str();
@@ -94,21 +96,22 @@ fn table(rows: &[Value]) -> String {
             row["bindings"].to_string(),
             word("workspace").unwrap_or("-").to_owned(),
         ];
-        cells.map(|cell| render::harmless(&cell)).to_vec()
+        cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
-    render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
+    Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }
 
 /// Formats the bindings as a table.
-fn rules(rows: &[Value]) -> String {
-    let line = |row: &Value, whom: &str| vec![render::harmless(whom), row["id"].as_str().unwrap_or("-").to_owned()];
+fn bindings_table(rows: &[Value]) -> Table {
+    let line =
+        |row: &Value, whom: &str| vec![render::strip_controls(whom), row["id"].as_str().unwrap_or("-").to_owned()];
     let mut lines = vec![vec!["MESSAGES FROM".to_owned(), "GO TO".to_owned()]];
     for row in rows {
         let whom = row["bindingDetails"].as_array().into_iter().flatten().filter_map(Value::as_str);
         lines.extend(whom.map(|whom| line(row, whom)));
     }
     lines.extend(rows.iter().filter(|row| row["isDefault"] == true).map(|row| line(row, "anywhere else")));
-    render::table(&lines)
+    Table::list(lines)
 }
 
 #[cfg(test)]
@@ -126,12 +129,15 @@ mod tests {
                    "bindingDetails": [], "skills": [], "model": "p/m"}),
         ];
         assert_eq!(
-            table(&rows),
+            table(&rows).to_string(),
             "AGENT           NAME    MODEL        SKILLS  BINDINGS  WORKSPACE\n\
              main (default)  -       homard/demo  all     0         /w\n\
              ops             * Olga  -            a, b    1         /o\n\
              mute            M       p/m          none    0         /m"
         );
-        assert_eq!(super::rules(&rows), "MESSAGES FROM     GO TO\nirc, any account  ops\nanywhere else     main");
+        assert_eq!(
+            super::bindings_table(&rows).to_string(),
+            "MESSAGES FROM     GO TO\nirc, any account  ops\nanywhere else     main"
+        );
     }
 }

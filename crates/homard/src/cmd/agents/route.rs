@@ -1,19 +1,21 @@
 //! Shows where a message would be routed.
 
 use anyhow::Result;
-use homard_agent::routing::{Binding, DmScope, Origin, Peer, PeerKind, Routed, Routes, Rule, route};
+use homard_agent::routing::{
+    Binding, ChannelPeer, DmScope, MessageOrigin, PeerKind, RouteRule, RoutingResult, RoutingTable, route,
+};
 use homard_proto::ChannelAccount;
 use serde_json::json;
 
-use super::whom;
+use super::describe_binding;
 use crate::{
     assemble::{
         channels::issuer,
         routes::{bindings, routes},
     },
+    cli_error::CliError,
     config::Config,
-    failure::Failure,
-    render,
+    render::{self, Table},
 };
 
 /// Where the message comes from.
@@ -42,30 +44,30 @@ pub(super) struct Args {
 pub(super) fn run(config: &Config, args: &Args, wants_json: bool) -> Result<()> {
     let routes = routes(config);
     let origin = origin(config, args)?;
-    let routed = route(&routes, &origin).map_err(|error| Failure::usage(error.to_string()))?;
-    let followed = followed(config, &routes, &origin, &routed);
-    let why = why(&routed, followed.as_ref());
-    let kept = kept(&routes, &origin);
-    let Routed { agent, key, .. } = &routed;
+    let routed = route(&routes, &origin).map_err(|error| CliError::usage(error.to_string()))?;
+    let followed = matched_binding(config, &routes, &origin, &routed);
+    let why = agent_reason(&routed, followed.as_ref());
+    let kept = session_reason(&routes, &origin);
+    let RoutingResult { agent, key, .. } = &routed;
     if wants_json {
         let binding = followed.map(|(at, _)| at);
         let told = json!({"agentId": agent, "sessionKey": key, "binding": binding, "why": why, "kept": kept});
         return Ok(render::print_json(&told)?);
     }
     let rows = [["agent", agent.as_str(), &format!("({why})")], ["session", &key.to_string(), &format!("({kept})")]];
-    let rows: Vec<_> = rows.iter().map(|row| row.map(render::harmless).to_vec()).collect();
-    Ok(render::print(&render::table(&rows))?)
+    let rows = rows.iter().map(|row| row.map(render::strip_controls).to_vec()).collect();
+    Ok(render::print_table(&Table::fields(rows))?)
 }
 
-fn origin(config: &Config, args: &Args) -> Result<Origin, Failure> {
+fn origin(config: &Config, args: &Args) -> Result<MessageOrigin, CliError> {
     let peer = args.peer.split_once(':').and_then(|(kind, id)| {
-        Some(Peer { kind: PeerKind::parse(kind)?, id: Some(id.to_owned()).filter(|id| !id.trim().is_empty())? })
+        Some(ChannelPeer { kind: PeerKind::parse(kind)?, id: Some(id.to_owned()).filter(|id| !id.trim().is_empty())? })
     });
     let wrong = || {
-        let text = format!("--peer {} is not a peer; write direct:ID, group:ID or channel:ID", args.peer);
-        Failure::usage(text)
+        let text = format!("invalid --peer {}; expected direct:ID, group:ID or channel:ID", args.peer);
+        CliError::usage(text)
     };
-    Ok(Origin {
+    Ok(MessageOrigin {
         at: account(config, args),
         peer: peer.ok_or_else(wrong)?,
         guild: args.guild.clone(),
@@ -78,45 +80,50 @@ fn origin(config: &Config, args: &Args) -> Result<Origin, Failure> {
 fn account(config: &Config, args: &Args) -> ChannelAccount {
     let channel = args.channel.trim().to_lowercase();
     let said = config.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
-    let count = said.map_or(0, |(_, said)| said.described().len());
+    let count = said.map_or(0, |(_, said)| said.resolved_accounts().len());
     ChannelAccount::new(&channel, args.account.as_deref().unwrap_or_default(), issuer(&channel), count <= 1)
 }
 
 /// Returns the binding that was followed, with its index in the config: the first one that by itself gives the same
 /// result.
-fn followed(config: &Config, routes: &Routes, origin: &Origin, routed: &Routed) -> Option<(usize, Binding)> {
+fn matched_binding(
+    config: &Config,
+    routes: &RoutingTable,
+    origin: &MessageOrigin,
+    routed: &RoutingResult,
+) -> Option<(usize, Binding)> {
     let leads_there = |binding: &Binding| {
-        let alone = Routes { bindings: vec![binding.clone()], ..routes.clone() };
-        routed.matched != Rule::Default && route(&alone, origin).as_ref() == Ok(routed)
+        let alone = RoutingTable { bindings: vec![binding.clone()], ..routes.clone() };
+        routed.matched != RouteRule::Default && route(&alone, origin).as_ref() == Ok(routed)
     };
     bindings(config).into_iter().find(|(_, binding)| leads_there(binding))
 }
 
 /// Says why this agent answers.
-fn why(routed: &Routed, followed: Option<&(usize, Binding)>) -> String {
+fn agent_reason(routed: &RoutingResult, followed: Option<&(usize, Binding)>) -> String {
     let fits = match routed.matched {
-        Rule::Peer => "this conversation",
-        Rule::ParentPeer => "the conversation around this thread",
-        Rule::Guild => "this server",
-        Rule::Team => "this team",
-        Rule::Account => "this account",
-        Rule::Channel => "the whole channel",
-        Rule::Default => return "no binding fits, so the default agent answers".to_owned(),
+        RouteRule::Peer => "this conversation",
+        RouteRule::ParentPeer => "the parent conversation of this thread",
+        RouteRule::Guild => "this server",
+        RouteRule::Team => "this team",
+        RouteRule::Account => "this account",
+        RouteRule::Channel => "the whole channel",
+        RouteRule::Default => return "no binding matches, so the default agent is used".to_owned(),
     };
     match followed {
-        Some((at, binding)) => format!("bindings[{at}] is for {fits}: {}", whom(binding)),
-        None => format!("a binding is for {fits}"),
+        Some((at, binding)) => format!("bindings[{at}] matches {fits}: {}", describe_binding(binding)),
+        None => format!("a binding matches {fits}"),
     }
 }
 
 /// Says why the message belongs to this session.
-fn kept(routes: &Routes, origin: &Origin) -> &'static str {
+fn session_reason(routes: &RoutingTable, origin: &MessageOrigin) -> &'static str {
     match (origin.peer.kind, routes.dm_scope) {
-        (PeerKind::Group, _) => "every group has a session of its own",
-        (PeerKind::Channel, _) => "every room has a session of its own",
+        (PeerKind::Group, _) => "every group has its own session",
+        (PeerKind::Channel, _) => "every channel has its own session",
         (PeerKind::Direct, DmScope::OwnerInMain) if origin.is_owner => "the owner writes to the main session",
-        (PeerKind::Direct, DmScope::OwnerInMain) => "everybody but the owner has a session of their own",
-        (PeerKind::Direct, DmScope::Main) => "session.dmScope is main: everybody shares the main session",
+        (PeerKind::Direct, DmScope::OwnerInMain) => "every sender other than the owner has a separate session",
+        (PeerKind::Direct, DmScope::Main) => "session.dmScope is main: all senders share the main session",
         (PeerKind::Direct, DmScope::PerPeer) => "session.dmScope is per-peer",
         (PeerKind::Direct, DmScope::PerChannelPeer) => "session.dmScope is per-channel-peer",
         (PeerKind::Direct, DmScope::PerAccountChannelPeer) => "session.dmScope is per-account-channel-peer",

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::edit_config;
 use crate::{
-    assemble::channels::{KINDS, label},
+    assemble::channels::{CHANNEL_KINDS, label},
+    cli_error::CliError,
     config::{Config, channels::DEFAULT_ACCOUNT},
-    failure::Failure,
     paths::Paths,
     render,
 };
@@ -46,27 +46,29 @@ pub(super) struct Remove {
 }
 
 /// Returns the normalized name of a known channel.
-fn known(channel: &str) -> Result<String, Failure> {
+fn known_channel(channel: &str) -> Result<String, CliError> {
     let name = channel.trim().to_lowercase();
-    if KINDS.iter().any(|(known, _)| *known == name) {
+    if CHANNEL_KINDS.iter().any(|(known, _)| *known == name) {
         return Ok(name);
     }
-    let all: Vec<_> = KINDS.iter().map(|(known, _)| *known).collect();
-    Err(Failure::usage(format!("there is no channel \"{name}\"; there are {}", all.join(" and "))))
+    let all: Vec<_> = CHANNEL_KINDS.iter().map(|(known, _)| *known).collect();
+    Err(CliError::usage(format!("unknown channel \"{name}\"; supported channels are {}", all.join(" and "))))
 }
 
-fn section(channel: &str, account: Option<&str>) -> Result<Path, Failure> {
+fn section(channel: &str, account: Option<&str>) -> Result<Path, CliError> {
     let place = Path::root().key("channels").key(channel);
     match account.map(str::trim) {
         None | Some(DEFAULT_ACCOUNT) => Ok(place),
         Some(name) if !name.is_empty() && !name.contains([':', '/', ' ']) => Ok(place.key("accounts").key(name)),
-        Some(name) => Err(Failure::usage(format!("--account \"{name}\" must be a word without : and /"))),
+        Some(name) => Err(CliError::usage(format!(
+            "invalid --account \"{name}\": the name must not be empty or contain a colon, slash or space"
+        ))),
     }
 }
 
 impl Add {
     /// Returns the settings to write, by key.
-    fn settings(&self, channel: &str) -> Result<Vec<(&'static str, Value)>, Failure> {
+    fn settings(&self, channel: &str) -> Result<Vec<(&'static str, Value)>, CliError> {
         let given =
             |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let (token, file) = (given(&self.token), given(&self.token_file));
@@ -74,7 +76,7 @@ impl Add {
         match channel {
             "telegram" => {
                 if secret.is_some() || url.is_some() {
-                    return Err(Failure::usage("--secret and --url are for webhook; telegram takes --token"));
+                    return Err(CliError::usage("--secret and --url are for webhook; telegram takes --token"));
                 }
                 let looks_right = |token: &String| {
                     token.starts_with("${")
@@ -83,23 +85,23 @@ impl Add {
                             .is_some_and(|(id, rest)| id.bytes().all(|b| b.is_ascii_digit()) && rest.len() > 10)
                 };
                 match (token, file) {
-                    (Some(token), _) if !looks_right(&token) => Err(Failure::usage(
+                    (Some(token), _) if !looks_right(&token) => Err(CliError::usage(
                         "--token does not look like a bot's token, such as 123456:ABC…; copy the whole line from @BotFather",
                     )),
                     (Some(token), _) => Ok(vec![("botToken", json!(token))]),
                     (None, Some(file)) => Ok(vec![("tokenFile", json!(file))]),
-                    (None, None) => Err(Failure::usage(
-                        "--token is missing; send /newbot to @BotFather in Telegram, and give the token that it answers with",
+                    (None, None) => Err(CliError::usage(
+                        "--token is missing; send /newbot to @BotFather in Telegram, and pass the token from its reply",
                     )),
                 }
             }
             _ => {
                 if token.is_some() || file.is_some() {
-                    return Err(Failure::usage("--token is for telegram; webhook takes --secret and --url"));
+                    return Err(CliError::usage("--token is for telegram; webhook takes --secret and --url"));
                 }
                 let secret = secret.filter(|secret| secret.starts_with("${") || secret.len() >= 16);
                 let secret = secret.ok_or_else(|| {
-                    Failure::usage("--secret must have 16 characters or more; make one with: openssl rand -hex 32")
+                    CliError::usage("--secret must have 16 characters or more; make one with: openssl rand -hex 32")
                 })?;
                 Ok([("secret", json!(secret))].into_iter().chain(url.map(|url| ("url", json!(url)))).collect())
             }
@@ -109,7 +111,7 @@ impl Add {
     /// Adds the channel to the config.
     pub(super) fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
-        let channel = known(&self.channel)?;
+        let channel = known_channel(&self.channel)?;
         let place = section(&channel, self.account.as_deref())?;
         let settings = self.settings(&channel)?;
         let done = edit_config(&paths, |text| {
@@ -124,13 +126,13 @@ impl Add {
                 "ok": true, "channel": channel, "accountId": account, "changed": done.changed, "path": paths.config,
             }))?);
         }
-        render::print(&format!("{} is set up, in {}", label(&channel), paths.config.display()))?;
-        render::print("a gateway that runs connects by itself; start one with: homard gateway run")?;
+        render::print(&format!("configured {} in {}", label(&channel), paths.config.display()))?;
+        render::print("a running gateway connects automatically; start one with: homard gateway run")?;
         let next = match channel.as_str() {
             "telegram" => {
-                "next: write to your bot in Telegram, and approve the code that it answers with: homard pairing approve telegram CODE"
+                "next: send a message to your bot in Telegram, and approve the pairing code from its reply: homard pairing approve telegram CODE"
             }
-            _ => "next: list who may write in allowFrom; see docs/channels/webhook.md",
+            _ => "next: add the permitted senders to allowFrom; see: homard docs webhook",
         };
         Ok(render::print(next)?)
     }
@@ -140,23 +142,23 @@ impl Remove {
     /// Removes the channel from the config.
     pub(super) fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
-        let channel = known(&self.channel)?;
+        let channel = known_channel(&self.channel)?;
         let place = match self.account.as_deref() {
             None => Path::root().key("channels").key(&channel),
             account => section(&channel, account)?,
         };
         let said = Config::read_file(&paths.config).source;
         if homard_config::path::get(&said, &place).is_none() {
-            return Err(Failure::new("config", format!("{place} is not in {}", paths.config.display())).into());
+            return Err(CliError::new("config", format!("{place} is not in {}", paths.config.display())).into());
         }
         let done = edit_config(&paths, |text| Ok(edit::unset(text, &place)?.0))?;
         if wants_json {
             return Ok(render::print_json(&json!({"ok": true, "channel": channel, "changed": done.changed}))?);
         }
         render::print(&format!(
-            "{place} is out of {}; a gateway that runs disconnects by itself",
+            "removed {place} from {}; a running gateway disconnects automatically",
             paths.config.display()
         ))?;
-        Ok(render::print(&format!("who was approved stays approved: see homard pairing list {channel}"))?)
+        Ok(render::print(&format!("approved senders stay approved; list them with: homard pairing list {channel}"))?)
     }
 }

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::{
     script,
-    stage::{History, Told},
+    state::{ClientHistory, ReceivedResult},
 };
 
 /// The final state on disk.
 #[derive(Debug, Default)]
-pub(super) struct Disk {
+pub(super) struct DiskState {
     /// Transcripts, by name.
     pub(super) transcripts: BTreeMap<String, String>,
     /// The file to which every run appends its line.
@@ -20,7 +20,7 @@ pub(super) struct Disk {
 
 /// The result of all runs.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Findings {
+pub(super) struct ChaosFindings {
     pub(super) accepted: usize,
     pub(super) finished: usize,
     /// Ended as `INTERRUPTED`, because the gateway died too often while they were active.
@@ -37,17 +37,17 @@ pub(super) struct Findings {
 
 /// Counts from the transcripts.
 #[derive(Debug, Default)]
-struct Seen {
+struct TranscriptCounts {
     inputs: BTreeMap<String, usize>,
-    last_words: BTreeMap<String, usize>,
+    replies: BTreeMap<String, usize>,
     /// Runs whose command returned, and whether it succeeded.
     counted: BTreeMap<String, bool>,
     problems: Vec<String>,
 }
 
 /// Compares the clients' history with the disk.
-pub(super) fn check(history: &History, disk: &Disk) -> Findings {
-    let mut seen = Seen::default();
+pub(super) fn check(history: &ClientHistory, disk: &DiskState) -> ChaosFindings {
+    let mut seen = TranscriptCounts::default();
     for (name, text) in &disk.transcripts {
         read(history, name, text, &mut seen);
     }
@@ -56,16 +56,16 @@ pub(super) fn check(history: &History, disk: &Disk) -> Findings {
     let twice = |counts: &mut dyn Iterator<Item = (&str, usize)>| -> BTreeSet<String> {
         counts.filter(|(_, count)| *count > 1).map(|(id, _)| id.to_owned()).collect()
     };
-    let mut found = Findings {
+    let mut found = ChaosFindings {
         accepted: history.runs.values().filter(|run| run.is_accepted).count(),
         unknown: seen.counted.values().filter(|went_well| !**went_well).count(),
         doubled_effects: twice(&mut effects.iter().map(|(id, count)| (*id, *count))),
         doubled_inputs: twice(&mut seen.inputs.iter().map(|(id, count)| (id.as_str(), *count))),
-        ..Findings::default()
+        ..ChaosFindings::default()
     };
     let strangers = effects.keys().copied().chain(seen.inputs.keys().map(String::as_str));
     for id in strangers.filter(|id| !history.runs.contains_key(*id)) {
-        seen.problems.push(format!("nobody sent {id}, and it is on disk"));
+        seen.problems.push(format!("run {id} is on disk, but no client sent it"));
     }
     for (id, went_well) in &seen.counted {
         if *went_well && !effects.contains_key(id.as_str()) {
@@ -74,32 +74,32 @@ pub(super) fn check(history: &History, disk: &Disk) -> Findings {
     }
     for (id, run) in &history.runs {
         let inputs = seen.inputs.get(id).copied().unwrap_or_default();
-        let last_words = seen.last_words.get(id).copied().unwrap_or_default();
+        let last_words = seen.replies.get(id).copied().unwrap_or_default();
         if run.ends > 1 {
-            seen.problems.push(format!("the end of run {id} was announced {} times", run.ends));
+            seen.problems.push(format!("the end of run {id} was reported {} times", run.ends));
         }
-        match &run.told {
+        match &run.result {
             None if run.is_accepted => {
                 found.lost.insert(id.clone());
             }
             None => {}
-            Some(Told::Done(text)) => {
+            Some(ReceivedResult::Done(text)) => {
                 found.finished += 1;
                 if inputs == 0 {
                     found.lost.insert(id.clone());
                 }
-                if *text != script::last_words(id) || last_words != 1 {
-                    let what = format!("run {id} was answered with {text:?}, which stands {last_words} times on disk");
+                if *text != script::final_reply(id) || last_words != 1 {
+                    let what = format!("run {id} was answered with {text:?}, which is on disk {last_words} times");
                     seen.problems.push(what);
                 }
             }
-            Some(Told::Failed(why)) if why.starts_with("INTERRUPTED") => {
+            Some(ReceivedResult::Failed(why)) if why.starts_with("INTERRUPTED") => {
                 found.interrupted += 1;
                 if last_words > 0 {
-                    seen.problems.push(format!("run {id} ended as interrupted, and its answer is on disk"));
+                    seen.problems.push(format!("run {id} ended as interrupted, but its answer is on disk"));
                 }
             }
-            Some(Told::Failed(why)) => seen.problems.push(format!("run {id} failed: {why}")),
+            Some(ReceivedResult::Failed(why)) => seen.problems.push(format!("run {id} failed: {why}")),
         }
     }
     found.problems = seen.problems;
@@ -107,13 +107,13 @@ pub(super) fn check(history: &History, disk: &Disk) -> Findings {
 }
 
 /// Checks a transcript: every line is JSON and linked to the previous one, runs are in order, tool calls have results.
-fn read(history: &History, name: &str, text: &str, seen: &mut Seen) {
+fn read(history: &ClientHistory, name: &str, text: &str, seen: &mut TranscriptCounts) {
     let (mut parent, mut place, mut calls) = (Value::Null, None, BTreeMap::new());
     for (number, line) in text.split_inclusive('\n').enumerate() {
         let mut wrong = |what: &str| seen.problems.push(format!("{name}, line {}: {what}", number + 1));
         let line: Value = match serde_json::from_str(line) {
             Ok(value) if line.ends_with('\n') => value,
-            Ok(_) | Err(_) => return wrong("not a whole line of JSON"),
+            Ok(_) | Err(_) => return wrong("not a complete line of JSON"),
         };
         if number == 0 {
             if line["type"] != "session" {
@@ -122,7 +122,7 @@ fn read(history: &History, name: &str, text: &str, seen: &mut Seen) {
             continue;
         }
         if line["parentId"] != parent {
-            wrong("it does not follow the line before");
+            wrong("parentId does not name the previous entry");
         }
         parent = line["id"].clone();
         let message = &line["message"];
@@ -130,16 +130,16 @@ fn read(history: &History, name: &str, text: &str, seen: &mut Seen) {
         match message["role"].as_str() {
             Some("user") => {
                 let Some(id) = script::id_in(&words) else { continue };
-                let now = history.runs.get(id).map(|run| run.place);
+                let now = history.runs.get(id).map(|run| run.index);
                 if now.is_some() && now < place {
-                    wrong("a message stands behind a later one");
+                    wrong("a message follows a later one");
                 }
                 place = place.max(now);
                 *seen.inputs.entry(id.to_owned()).or_default() += 1;
             }
             Some("assistant") => {
                 if let Some(id) = words.strip_suffix(" is counted") {
-                    *seen.last_words.entry(id.to_owned()).or_default() += 1;
+                    *seen.replies.entry(id.to_owned()).or_default() += 1;
                 }
                 let blocks = message["content"].as_array().into_iter().flatten();
                 for call in blocks.filter(|block| block["type"] == "toolCall") {
@@ -150,7 +150,7 @@ fn read(history: &History, name: &str, text: &str, seen: &mut Seen) {
                 let call = message["toolCallId"].as_str().unwrap_or_default();
                 match calls.get_mut(call) {
                     Some(answers) => *answers += 1,
-                    None => wrong("an answer that nothing asked for"),
+                    None => wrong("a tool result without a tool call"),
                 }
                 if let Some(id) = call.strip_prefix("count_") {
                     seen.counted.insert(id.to_owned(), message["isError"] != true);
@@ -160,7 +160,7 @@ fn read(history: &History, name: &str, text: &str, seen: &mut Seen) {
         }
     }
     let unpaired = calls.into_iter().filter(|(_, answers)| *answers != 1);
-    seen.problems.extend(unpaired.map(|(call, answers)| format!("{name}: call {call} has {answers} answers")));
+    seen.problems.extend(unpaired.map(|(call, answers)| format!("{name}: tool call {call} has {answers} results")));
 }
 
 fn text_of(content: &Value) -> String {
@@ -173,7 +173,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cmd::chaos::stage::Run;
+    use crate::cmd::chaos::state::ClientRun;
 
     fn transcript(messages: &[Value]) -> String {
         let mut text = format!("{}\n", json!({"type": "session"}));
@@ -192,32 +192,32 @@ mod tests {
             json!({"role": "user", "content": script::message(id)}),
             json!({"role": "assistant", "content": [{"type": "toolCall", "id": call}]}),
             json!({"role": "toolResult", "toolCallId": call, "isError": false}),
-            json!({"role": "assistant", "content": [{"type": "text", "text": script::last_words(id)}]}),
+            json!({"role": "assistant", "content": [{"type": "text", "text": script::final_reply(id)}]}),
         ]
     }
 
-    fn history() -> History {
-        let run = |place, id: &str| Run {
-            place,
+    fn history() -> ClientHistory {
+        let run = |place, id: &str| ClientRun {
+            index: place,
             is_accepted: true,
-            told: Some(Told::Done(script::last_words(id))),
-            ..Run::default()
+            result: Some(ReceivedResult::Done(script::final_reply(id))),
+            ..ClientRun::default()
         };
-        History {
+        ClientHistory {
             runs: ["0-0", "0-1"].iter().enumerate().map(|(at, id)| ((*id).to_owned(), run(at, id))).collect(),
-            ..History::default()
+            ..ClientHistory::default()
         }
     }
 
-    fn found(history: &History, messages: &[Value], counter: &str) -> Findings {
+    fn found(history: &ClientHistory, messages: &[Value], counter: &str) -> ChaosFindings {
         let transcripts = BTreeMap::from([("s".to_owned(), transcript(messages))]);
-        check(history, &Disk { transcripts, counter: counter.to_owned() })
+        check(history, &DiskState { transcripts, counter: counter.to_owned() })
     }
 
     #[test]
     fn a_good_end_has_nothing_to_complain_of() {
         let messages = [lines("0-0"), lines("0-1")].concat();
-        let expected = Findings { accepted: 2, finished: 2, ..Findings::default() };
+        let expected = ChaosFindings { accepted: 2, finished: 2, ..ChaosFindings::default() };
         assert_eq!(found(&history(), &messages, "0-0\n0-1\n"), expected);
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let again = found(&history(), &[lines("0-0"), lines("0-1"), lines("0-1")].concat(), "0-0\n0-1\n");
         assert_eq!(again.doubled_inputs, set(&["0-1"]));
         let mut waiting = history();
-        waiting.runs.get_mut("0-1").unwrap().told = None;
+        waiting.runs.get_mut("0-1").unwrap().result = None;
         assert_eq!(found(&waiting, &messages, "0-0\n0-1\n").lost, set(&["0-1"]));
         assert_eq!(found(&history(), &lines("0-0"), "0-0\n").lost, set(&["0-1"]));
     }
@@ -241,19 +241,19 @@ mod tests {
     fn order_chain_lines_and_pairs_are_looked_at() {
         let problems = |messages: &[Value]| found(&history(), messages, "0-0\n0-1\n").problems;
         let swapped = problems(&[lines("0-1"), lines("0-0")].concat());
-        assert_eq!(swapped, ["s, line 6: a message stands behind a later one"]);
+        assert_eq!(swapped, ["s, line 6: a message follows a later one"]);
         let mut unanswered = [lines("0-0"), lines("0-1")].concat();
         unanswered.remove(2);
-        assert_eq!(problems(&unanswered), ["s: call count_0-0 has 0 answers"]);
+        assert_eq!(problems(&unanswered), ["s: tool call count_0-0 has 0 results"]);
         let whole = transcript(&[lines("0-0"), lines("0-1")].concat());
         let of = |text: String| {
             let transcripts = BTreeMap::from([("s".to_owned(), text)]);
-            check(&history(), &Disk { transcripts, counter: "0-0\n0-1\n".to_owned() }).problems
+            check(&history(), &DiskState { transcripts, counter: "0-0\n0-1\n".to_owned() }).problems
         };
         assert_eq!(
             of(whole.replacen("\"parentId\":\"2\"", "\"parentId\":\"1\"", 1)),
-            ["s, line 5: it does not follow the line before"]
+            ["s, line 5: parentId does not name the previous entry"]
         );
-        assert_eq!(of(whole.trim_end().to_owned())[0], "s, line 9: not a whole line of JSON");
+        assert_eq!(of(whole.trim_end().to_owned())[0], "s, line 9: not a complete line of JSON");
     }
 }

@@ -9,46 +9,46 @@ use tokio::{
 };
 
 use super::{
-    dice::Dice,
-    progress::Progress,
-    stage::{Moment, Stage},
+    progress::KillProgress,
+    rng::SplitMix,
+    state::{ChaosState, KillMoment},
     victim::Victim,
 };
 
 /// How long to wait for a moment; after that the gateway is killed anyway.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MOMENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// When the gateway is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Death {
+enum KillPoint {
     /// This long after its process started: during recovery.
-    Early(Duration),
+    DuringStart(Duration),
     /// When this has happened that many times, and a little later.
-    At(Moment, u64, Duration),
+    AtMoment(KillMoment, u64, Duration),
     /// This long after it was ready.
-    Sometime(Duration),
+    AfterReady(Duration),
 }
 
-impl Death {
-    fn draw(dice: &mut Dice) -> Self {
-        let moment = Moment::ALL[dice.below(Moment::ALL.len() as u64) as usize];
+impl KillPoint {
+    fn draw(dice: &mut SplitMix) -> Self {
+        let moment = KillMoment::ALL[dice.below(KillMoment::ALL.len() as u64) as usize];
         let often = match moment {
-            Moment::Word => 1 + dice.below(150),
-            Moment::Accepted | Moment::Tool | Moment::LastWord | Moment::Ended => 1 + dice.below(15),
+            KillMoment::TextDelta => 1 + dice.below(150),
+            KillMoment::Accepted | KillMoment::Tool | KillMoment::LastDelta | KillMoment::Ended => 1 + dice.below(15),
         };
         match dice.below(10) {
-            0 => Self::Early(Duration::from_millis(dice.below(40))),
-            1..3 => Self::Sometime(Duration::from_millis(dice.below(150))),
+            0 => Self::DuringStart(Duration::from_millis(dice.below(40))),
+            1..3 => Self::AfterReady(Duration::from_millis(dice.below(150))),
             // Half of them immediately, the others a moment later.
-            3..7 => Self::At(moment, often, Duration::ZERO),
-            _ => Self::At(moment, often, Duration::from_micros(dice.below(5_000))),
+            3..7 => Self::AtMoment(moment, often, Duration::ZERO),
+            _ => Self::AtMoment(moment, often, Duration::from_micros(dice.below(5_000))),
         }
     }
 }
 
 /// The result of the kills.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Killed {
+pub(super) struct KillStats {
     pub(super) kills: usize,
     pub(super) restarts: usize,
     /// Time of each start after a kill.
@@ -58,16 +58,16 @@ pub(super) struct Killed {
 /// Starts the gateway and kills it, repeatedly.
 pub(super) async fn kill(
     (victim, kills): (&Victim, usize),
-    stage: &Arc<Stage>,
-    mut moments: UnboundedReceiver<Moment>,
-    mut dice: Dice,
-    progress: &mut Progress,
-) -> Result<Killed> {
-    let mut done = Killed::default();
+    stage: &Arc<ChaosState>,
+    mut moments: UnboundedReceiver<KillMoment>,
+    mut dice: SplitMix,
+    progress: &mut KillProgress,
+) -> Result<KillStats> {
+    let mut done = KillStats::default();
     while done.kills < kills {
-        let death = Death::draw(&mut dice);
+        let death = KillPoint::draw(&mut dice);
         done.restarts += usize::from(done.kills > 0);
-        if let Death::Early(after) = death {
+        if let KillPoint::DuringStart(after) = death {
             victim.start_and_kill(after).await?;
         } else {
             let living = victim.start().await?;
@@ -75,10 +75,10 @@ pub(super) async fn kill(
                 done.ready.push(living.ready_after);
             }
             while moments.try_recv().is_ok() {}
-            stage.door.send_replace(Some(living.port));
-            await_death(death, &mut moments).await;
+            stage.port.send_replace(Some(living.port));
+            await_kill_point(death, &mut moments).await;
             living.kill().await?;
-            stage.door.send_replace(None);
+            stage.port.send_replace(None);
         }
         done.kills += 1;
         progress.show(done.kills, stage);
@@ -86,10 +86,10 @@ pub(super) async fn kill(
     Ok(done)
 }
 
-async fn await_death(death: Death, moments: &mut UnboundedReceiver<Moment>) {
+async fn await_kill_point(death: KillPoint, moments: &mut UnboundedReceiver<KillMoment>) {
     match death {
-        Death::Early(after) | Death::Sometime(after) => sleep(after).await,
-        Death::At(moment, often, after) => {
+        KillPoint::DuringStart(after) | KillPoint::AfterReady(after) => sleep(after).await,
+        KillPoint::AtMoment(moment, often, after) => {
             let happened = async {
                 let mut left = often;
                 while left > 0 {
@@ -100,7 +100,7 @@ async fn await_death(death: Death, moments: &mut UnboundedReceiver<Moment>) {
                 }
             };
             // The gateway is killed now, whether the moment came or not.
-            timeout(PATIENCE, happened).await.ok();
+            timeout(MOMENT_TIMEOUT, happened).await.ok();
             if !after.is_zero() {
                 sleep(after).await;
             }
@@ -116,14 +116,14 @@ mod tests {
 
     #[test]
     fn every_kind_of_death_is_drawn() {
-        let mut dice = Dice::new(1);
+        let mut dice = SplitMix::new(1);
         let kinds: HashSet<String> = (0..200)
-            .map(|_| match Death::draw(&mut dice) {
-                Death::Early(_) => "early".to_owned(),
-                Death::Sometime(_) => "sometime".to_owned(),
-                Death::At(moment, _, after) => format!("{moment:?} at once: {}", after.is_zero()),
+            .map(|_| match KillPoint::draw(&mut dice) {
+                KillPoint::DuringStart(_) => "early".to_owned(),
+                KillPoint::AfterReady(_) => "sometime".to_owned(),
+                KillPoint::AtMoment(moment, _, after) => format!("{moment:?} at once: {}", after.is_zero()),
             })
             .collect();
-        assert_eq!(kinds.len(), 2 + 2 * Moment::ALL.len(), "{kinds:?}");
+        assert_eq!(kinds.len(), 2 + 2 * KillMoment::ALL.len(), "{kinds:?}");
     }
 }

@@ -12,8 +12,8 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    script::{self, Answer},
-    stage::{Moment, Stage},
+    script::{self, ChaosAnswer},
+    state::{ChaosState, KillMoment},
 };
 
 /// Maximum size of a request.
@@ -21,14 +21,14 @@ const MAX_REQUEST: usize = 64 << 20;
 
 /// The running server. It ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct ScriptedServer {
     pub(super) port: u16,
     _serving: AbortOnDropHandle<()>,
 }
 
-impl Model {
+impl ScriptedServer {
     /// Listens on a free loopback port.
-    pub(super) async fn start(stage: Arc<Stage>) -> Result<Self> {
+    pub(super) async fn start(stage: Arc<ChaosState>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot start the scripted model")?;
         let port = listener.local_addr()?.port();
         let serving = task::spawn("model", async move {
@@ -45,25 +45,25 @@ impl Model {
 }
 
 /// Answers one request.
-async fn serve(mut stream: TcpStream, stage: &Stage) -> Result<()> {
+async fn serve(mut stream: TcpStream, stage: &ChaosState) -> Result<()> {
     stream.set_nodelay(true)?;
     let request = read(&mut stream).await?;
     let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    stage.asked(script::unpaired(messages));
-    let Some((id, answers)) = asked(messages) else { bail!("nothing that the script knows") };
+    stage.record_request(script::unpaired(messages));
+    let Some((id, answers)) = parse_run(messages) else { bail!("the request is not part of the script") };
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
-    tell(&mut stream, stage, script::answer(&id, answers)).await?;
+    write_answer(&mut stream, stage, script::answer(&id, answers)).await?;
     stream.shutdown().await?;
     Ok(())
 }
 
-async fn tell(stream: &mut TcpStream, stage: &Stage, answer: Answer) -> Result<()> {
+async fn write_answer(stream: &mut TcpStream, stage: &ChaosState, answer: ChaosAnswer) -> Result<()> {
     let last = answer.words.len();
     for (number, word) in answer.words.into_iter().enumerate() {
         stream.write_all(event(&json!({"content": word}), None).as_bytes()).await?;
         let is_last = number + 1 == last && answer.call.is_none();
-        stage.notice(if is_last { Moment::LastWord } else { Moment::Word });
+        stage.publish(if is_last { KillMoment::LastDelta } else { KillMoment::TextDelta });
         if !answer.pause.is_zero() {
             tokio::time::sleep(answer.pause).await;
         }
@@ -88,7 +88,7 @@ fn event(delta: &Value, finish: Option<&str>) -> String {
 }
 
 /// Returns the run that a request belongs to, and the number of its previous answers.
-fn asked(messages: &[Value]) -> Option<(String, usize)> {
+fn parse_run(messages: &[Value]) -> Option<(String, usize)> {
     let last = messages.iter().rposition(|message| message["role"] == "user")?;
     let content = &messages[last]["content"];
     let parts = || content.as_array().into_iter().flatten();
@@ -105,7 +105,7 @@ async fn read(stream: &mut TcpStream) -> Result<Value> {
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).await? == 0 {
-            bail!("the client went away");
+            bail!("the client closed the connection");
         }
         let Some((name, value)) = line.trim_end().split_once(':') else {
             if line.trim_end().is_empty() {
@@ -117,7 +117,7 @@ async fn read(stream: &mut TcpStream) -> Result<Value> {
             length = value.trim().parse::<usize>()?;
         }
     }
-    anyhow::ensure!(length <= MAX_REQUEST, "a request of {length} bytes");
+    anyhow::ensure!(length <= MAX_REQUEST, "request too large: {length} bytes");
     let mut body = vec![0; length];
     reader.read_exact(&mut body).await?;
     Ok(serde_json::from_slice(&body)?)
@@ -131,9 +131,9 @@ mod tests {
     fn a_request_tells_its_run_and_how_far_it_is() {
         let user = |id: &str| json!({"role": "user", "content": format!("[now] {}", script::message(id))});
         let said = json!({"role": "assistant", "content": "x"});
-        assert_eq!(asked(&[user("1-1"), said.clone(), user("1-2")]), Some(("1-2".to_owned(), 0)));
+        assert_eq!(parse_run(&[user("1-1"), said.clone(), user("1-2")]), Some(("1-2".to_owned(), 0)));
         let blocks = json!({"role": "user", "content": [{"type": "text", "text": script::message("1-3")}]});
-        assert_eq!(asked(&[blocks, said, json!({"role": "tool"})]), Some(("1-3".to_owned(), 1)));
-        assert_eq!(asked(&[json!({"role": "user", "content": "hello"})]), None);
+        assert_eq!(parse_run(&[blocks, said, json!({"role": "tool"})]), Some(("1-3".to_owned(), 1)));
+        assert_eq!(parse_run(&[json!({"role": "user", "content": "hello"})]), None);
     }
 }

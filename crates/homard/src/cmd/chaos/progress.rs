@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use tokio::time::Instant;
 
-use super::stage::{History, Stage};
+use super::state::{ChaosState, ClientHistory};
 use crate::render;
 
 /// Width of the bar.
@@ -14,20 +14,20 @@ const LINES: usize = 10;
 
 /// Progress of the kills.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct KillProgress {
     kills: usize,
     begun: Instant,
     is_terminal: bool,
 }
 
-impl Progress {
+impl KillProgress {
     /// Starts at zero kills.
     pub(super) fn new(kills: usize) -> Self {
         Self { kills, begun: Instant::now(), is_terminal: io::stderr().is_terminal() }
     }
 
     /// Shows the progress.
-    pub(super) fn show(&self, killed: usize, stage: &Stage) {
+    pub(super) fn show(&self, killed: usize, stage: &ChaosState) {
         let step = (self.kills / LINES).max(1);
         if !self.is_terminal && !killed.is_multiple_of(step) && killed != self.kills {
             return;
@@ -49,14 +49,15 @@ fn bar(done: usize, all: usize) -> String {
     format!("[{}{}] ", "#".repeat(full), "-".repeat(WIDTH.saturating_sub(full)))
 }
 
-fn line((killed, kills): (usize, usize), history: &History, seconds: u64) -> String {
+fn line((killed, kills): (usize, usize), history: &ClientHistory, seconds: u64) -> String {
     let accepted = history.runs.values().filter(|run| run.is_accepted).count();
-    let ended = history.runs.values().filter(|run| run.told.is_some()).count();
+    let ended = history.runs.values().filter(|run| run.result.is_some()).count();
     let problems = match history.problems.len() {
         0 => String::new(),
-        count => format!(", {count} problems"),
+        count => format!(", {}", render::count(count, "problem")),
     };
-    format!("{killed}/{kills} kills, {accepted} runs accepted, {ended} ended{problems} ({seconds} s)")
+    let (accepted, took) = (render::count(accepted, "run"), render::duration_ms(seconds * 1000));
+    format!("{killed}/{}, {accepted} accepted, {ended} ended{problems} ({took})", render::count(kills, "kill"))
 }
 
 #[cfg(test)]
@@ -67,6 +68,6 @@ mod tests {
     fn the_bar_fills() {
         assert_eq!(bar(0, 10), format!("[{}] ", "-".repeat(30)));
         assert_eq!(bar(5, 10), format!("[{}{}] ", "#".repeat(15), "-".repeat(15)));
-        assert_eq!(line((5, 10), &History::default(), 7), "5/10 kills, 0 runs accepted, 0 ended (7 s)");
+        assert_eq!(line((5, 10), &ClientHistory::default(), 7), "5/10 kills, 0 runs accepted, 0 ended (7s)");
     }
 }

@@ -4,15 +4,15 @@ use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{check::Findings, killer::Killed};
-use crate::render;
+use super::{check::ChaosFindings, killer::KillStats};
+use crate::render::{Table, duration};
 
 /// The final report.
 #[derive(Debug)]
-pub(super) struct Report<'a> {
+pub(super) struct ChaosReport<'a> {
     pub(super) seed: u64,
-    pub(super) killed: Killed,
-    pub(super) found: Findings,
+    pub(super) killed: KillStats,
+    pub(super) found: ChaosFindings,
     /// Number of model requests.
     pub(super) requests: usize,
     pub(super) problems: Vec<String>,
@@ -21,56 +21,56 @@ pub(super) struct Report<'a> {
     pub(super) kept: Option<&'a Path>,
 }
 
-impl Report<'_> {
+impl ChaosReport<'_> {
     /// Returns true if nothing was lost, doubled or otherwise wrong.
     pub(super) fn is_good(&self) -> bool {
-        let Findings { lost, doubled_effects, doubled_inputs, .. } = &self.found;
+        let ChaosFindings { lost, doubled_effects, doubled_inputs, .. } = &self.found;
         lost.is_empty() && doubled_effects.is_empty() && doubled_inputs.is_empty() && self.problems.is_empty()
     }
 
     /// Formats the report for people.
-    pub(super) fn to_table(&self) -> String {
-        let Killed { kills, restarts, .. } = &self.killed;
+    pub(super) fn to_table(&self) -> Table {
+        let KillStats { kills, restarts, .. } = &self.killed;
         let found = &self.found;
         let (median, max) = self.ready();
         let rows = [
             ("accepted", found.accepted.to_string()),
             ("finished", found.finished.to_string()),
             ("failed as interrupted", found.interrupted.to_string()),
-            ("effects told as unknown", found.unknown.to_string()),
+            ("effects reported as unknown", found.unknown.to_string()),
             ("lost", found.lost.len().to_string()),
-            ("doubled effects", found.doubled_effects.len().to_string()),
-            ("doubled inputs", found.doubled_inputs.len().to_string()),
+            ("duplicated effects", found.doubled_effects.len().to_string()),
+            ("duplicated messages", found.doubled_inputs.len().to_string()),
             ("other problems", self.problems.len().to_string()),
             ("kills", kills.to_string()),
             ("restarts", restarts.to_string()),
-            ("ready after a kill", format!("{median} ms median, {max} ms at most")),
-            ("requests to the model", self.requests.to_string()),
-            ("took", format!("{} s", self.took.as_secs())),
+            ("ready after a kill", format!("{} median, {} at most", duration(median), duration(max))),
+            ("model requests", self.requests.to_string()),
+            ("duration", duration(Duration::from_secs(self.took.as_secs()))),
             ("seed", self.seed.to_string()),
         ];
-        render::table(&rows.map(|(name, value)| vec![name.to_owned(), value]))
+        Table::fields(rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec())
     }
 
     /// Formats the report for programs.
     pub(super) fn to_json(&self) -> Value {
-        let Findings { accepted, finished, interrupted, unknown, lost, doubled_effects, doubled_inputs, .. } =
+        let ChaosFindings { accepted, finished, interrupted, unknown, lost, doubled_effects, doubled_inputs, .. } =
             &self.found;
         let (median, max) = self.ready();
         json!({
             "ok": self.is_good(), "seed": self.seed, "kills": self.killed.kills, "restarts": self.killed.restarts,
             "accepted": accepted, "finished": finished, "interrupted": interrupted, "unknownEffects": unknown,
             "lost": lost, "doubledEffects": doubled_effects, "doubledInputs": doubled_inputs,
-            "problems": self.problems, "readyMs": {"median": median, "max": max}, "requests": self.requests,
+            "problems": self.problems, "readyMs": {"median": median.as_millis() as u64, "max": max.as_millis() as u64}, "requests": self.requests,
             "tookMs": self.took.as_millis() as u64, "kept": self.kept,
         })
     }
 
-    /// Returns the time to readiness after a kill: median and maximum in milliseconds.
-    fn ready(&self) -> (u128, u128) {
+    /// Returns the time to readiness after a kill: median and maximum.
+    fn ready(&self) -> (Duration, Duration) {
         let mut ready = self.killed.ready.clone();
         ready.sort_unstable();
-        let at = |place: usize| ready.get(place).map_or(0, Duration::as_millis);
+        let at = |place: usize| ready.get(place).copied().unwrap_or_default();
         (at(ready.len() / 2), at(ready.len().saturating_sub(1)))
     }
 }
@@ -81,13 +81,17 @@ mod tests {
 
     #[test]
     fn one_loss_is_enough_to_fail() {
-        let report = |lost: &[&str]| Report {
+        let report = |lost: &[&str]| ChaosReport {
             seed: 7,
-            killed: Killed { kills: 2, restarts: 2, ready: vec![Duration::from_millis(9), Duration::from_millis(5)] },
-            found: Findings {
+            killed: KillStats {
+                kills: 2,
+                restarts: 2,
+                ready: vec![Duration::from_millis(9), Duration::from_millis(5)],
+            },
+            found: ChaosFindings {
                 accepted: 3,
                 lost: lost.iter().map(|&id| id.to_owned()).collect(),
-                ..Findings::default()
+                ..ChaosFindings::default()
             },
             requests: 9,
             problems: Vec::new(),
@@ -99,6 +103,6 @@ mod tests {
         assert!(!bad.is_good());
         assert_eq!(bad.to_json()["lost"], json!(["0-1"]));
         assert_eq!(bad.to_json()["readyMs"], json!({"median": 9, "max": 9}));
-        assert!(bad.to_table().contains("lost                     1\n"), "{}", bad.to_table());
+        assert!(bad.to_table().to_string().contains("lost                         1\n"), "{}", bad.to_table());
     }
 }

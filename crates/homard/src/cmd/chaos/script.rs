@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::dice::Dice;
+use super::rng::SplitMix;
 
 /// The file in the workspace that every run appends its line to.
 pub(super) const COUNTER: &str = "counter.txt";
@@ -26,13 +26,13 @@ pub(super) fn id_in(text: &str) -> Option<&str> {
 }
 
 /// Returns the final reply of a run.
-pub(super) fn last_words(id: &str) -> String {
+pub(super) fn final_reply(id: &str) -> String {
     format!("{id} is counted")
 }
 
 /// One answer of the model.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct ChaosAnswer {
     /// Its words; `pause` is the time before each.
     pub(super) words: Vec<String>,
     pub(super) pause: Duration,
@@ -41,30 +41,30 @@ pub(super) struct Answer {
 }
 
 /// Returns the next answer to a message, given the number of previous ones.
-pub(super) fn answer(id: &str, answers: usize) -> Answer {
-    let mut dice = Dice::of(answers as u64, id);
+pub(super) fn answer(id: &str, answers: usize) -> ChaosAnswer {
+    let mut dice = SplitMix::of(answers as u64, id);
     let pause = match dice.below(10) {
         0 => Duration::from_millis(20),
         1..4 => Duration::ZERO,
         _ => Duration::from_millis(1 + dice.below(4)),
     };
     let words = |text: &str| text.split_inclusive(' ').map(str::to_owned).collect();
-    let reads = Dice::of(0, id).percent(30);
+    let reads = SplitMix::of(0, id).percent(30);
     match answers {
         0 => {
             let call = (format!("count_{id}"), "exec", json!({"command": command(id, &mut dice)}));
-            Answer { words: words(&format!("I will count {id} once and only once, ")), pause, call: Some(call) }
+            ChaosAnswer { words: words(&format!("I will count {id} once and only once, ")), pause, call: Some(call) }
         }
         1 if reads => {
             let call = (format!("look_{id}"), "read", json!({"path": NOTES}));
-            Answer { words: words("and have a look, "), pause, call: Some(call) }
+            ChaosAnswer { words: words("and have a look, "), pause, call: Some(call) }
         }
-        _ => Answer { words: words(&last_words(id)), pause, call: None },
+        _ => ChaosAnswer { words: words(&final_reply(id)), pause, call: None },
     }
 }
 
 /// Returns a command that counts the run, with a delay before or after it.
-fn command(id: &str, dice: &mut Dice) -> String {
+fn command(id: &str, dice: &mut SplitMix) -> String {
     let count = format!("echo {id} >> {COUNTER}");
     match dice.below(4) {
         0 => format!("sleep 0.0{}; {count}", 1 + dice.below(4)),
@@ -82,8 +82,8 @@ pub(super) fn unpaired(messages: &[Value]) -> Option<String> {
             (Some("tool"), Some(&call)) if message["tool_call_id"] == call => {
                 open.remove(0);
             }
-            (Some("tool"), _) => return Some(format!("an answer that nothing asked for: {message}")),
-            (_, Some(call)) => return Some(format!("call {call} has no answer")),
+            (Some("tool"), _) => return Some(format!("a tool result without a tool call: {message}")),
+            (_, Some(call)) => return Some(format!("a tool call without a result: {call}")),
             (Some("assistant"), None) => {
                 let calls = message["tool_calls"].as_array().into_iter().flatten();
                 open = calls.filter_map(|call| call["id"].as_str()).collect();
@@ -91,7 +91,7 @@ pub(super) fn unpaired(messages: &[Value]) -> Option<String> {
             (_, None) => {}
         }
     }
-    open.first().map(|call| format!("call {call} has no answer"))
+    open.first().map(|call| format!("a tool call without a result: {call}"))
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
             let id = format!("0-{number}");
             let calls: Vec<_> = (0..3).filter_map(|answers| answer(&id, answers).call).collect();
             assert_eq!(calls.iter().filter(|(_, tool, _)| *tool == "exec").count(), 1);
-            assert_eq!(answer(&id, 2).words.concat(), last_words(&id));
+            assert_eq!(answer(&id, 2).words.concat(), final_reply(&id));
             assert_eq!(answer(&id, 0), answer(&id, 0));
             assert_eq!(id_in(&format!("[now] {}", message(&id))), Some(id.as_str()));
         }
@@ -116,9 +116,9 @@ mod tests {
         let tool = |id: &str| json!({"role": "tool", "tool_call_id": id});
         let user = json!({"role": "user", "content": "x"});
         assert_eq!(unpaired(&[user.clone(), asks.clone(), tool("a"), tool("b"), user.clone()]), None);
-        assert_eq!(unpaired(&[asks.clone(), tool("a"), user]), Some("call b has no answer".to_owned()));
-        assert_eq!(unpaired(&[asks.clone(), tool("a")]), Some("call b has no answer".to_owned()));
-        assert!(unpaired(&[asks, tool("b")]).unwrap().starts_with("an answer that nothing asked for"));
-        assert!(unpaired(&[tool("a")]).unwrap().starts_with("an answer that nothing asked for"));
+        assert_eq!(unpaired(&[asks.clone(), tool("a"), user]), Some("a tool call without a result: b".to_owned()));
+        assert_eq!(unpaired(&[asks.clone(), tool("a")]), Some("a tool call without a result: b".to_owned()));
+        assert!(unpaired(&[asks, tool("b")]).unwrap().starts_with("a tool result without a tool call"));
+        assert!(unpaired(&[tool("a")]).unwrap().starts_with("a tool result without a tool call"));
     }
 }

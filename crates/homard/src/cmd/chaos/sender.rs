@@ -14,25 +14,25 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
 use super::{
-    dice::Dice,
+    rng::SplitMix,
     script,
-    stage::{Moment, Stage, Told},
+    state::{ChaosState, KillMoment, ReceivedResult},
 };
-use crate::client::{Client, Incoming, Reached, Refusal};
+use crate::client::{ConnectResult, GatewayClient, RpcError, ServerFrame};
 
 /// Number of runs per session before the next one is started, so that histories stay short.
 const PER_SESSION: usize = 20;
 /// Pause after a lost connection, unless the gateway's port changes in the meantime.
-const BREATH: Duration = Duration::from_millis(5);
+const RECONNECT_DELAY: Duration = Duration::from_millis(5);
 /// Timeout of one `agent.wait` in milliseconds.
-const PATIENCE_MS: u64 = 60_000;
+const WAIT_MS: u64 = 60_000;
 
 /// A client that uses one session after the other.
 #[derive(Debug)]
 pub(super) struct Sender {
-    stage: Arc<Stage>,
+    stage: Arc<ChaosState>,
     number: usize,
-    dice: Dice,
+    dice: SplitMix,
     sent: usize,
     /// Runs whose end was not received, in the order in which they were sent.
     open: Vec<String>,
@@ -40,61 +40,62 @@ pub(super) struct Sender {
 
 /// The purpose of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
+enum SenderRequest {
     /// To start this run.
     Run(String),
     /// To wait for this run.
     Wait(String),
     /// To find out whether this run has ended, because its request was rejected with this message.
-    Doubt(String, String),
+    CheckEnd(String, String),
 }
 
 impl Sender {
     /// Creates the client with this number.
-    pub(super) fn new(stage: Arc<Stage>, number: usize, seed: u64) -> Self {
-        Self { stage, number, dice: Dice::of(seed, &format!("client {number}")), sent: 0, open: Vec::new() }
+    pub(super) fn new(stage: Arc<ChaosState>, number: usize, seed: u64) -> Self {
+        Self { stage, number, dice: SplitMix::of(seed, &format!("client {number}")), sent: 0, open: Vec::new() }
     }
 
     /// Sends runs until the stage closes, and returns when all have ended.
     pub(super) async fn run(mut self) {
-        let mut door = self.stage.door.subscribe();
+        let mut door = self.stage.port.subscribe();
         loop {
             let port = match door.wait_for(Option::is_some).await.as_deref() {
                 Ok(Some(port)) => *port,
                 Ok(None) | Err(_) => return,
             };
-            if self.talk(port).await.is_ok() {
+            if self.use_connection(port).await.is_ok() {
                 return;
             }
             // The gateway was killed; the killer restarts it and announces its port.
-            tokio::time::timeout(BREATH, door.changed()).await.ok();
+            tokio::time::timeout(RECONNECT_DELAY, door.changed()).await.ok();
         }
     }
 
     /// Uses one connection until it is lost or nothing is left to send.
-    async fn talk(&mut self, port: u16) -> Result<()> {
+    async fn use_connection(&mut self, port: u16) -> Result<()> {
         let target = self.stage.target(port);
-        let Reached::Gateway(client) =
-            Client::connect(&target, &["operator.write", "operator.read"], &["tool-events"]).await?
+        let ConnectResult::Gateway(client) =
+            GatewayClient::connect(&target, &["operator.write", "operator.read"], &["tool-events"]).await?
         else {
-            bail!("nobody listens");
+            bail!("no gateway is listening");
         };
         let depth = 1 + self.dice.below(3) as usize;
         let unsent = self.open.iter().cloned().collect();
-        let mut talk = Talk { sender: self, client: *client, asked: HashMap::new(), unsent, unaccepted: None };
+        let mut talk =
+            SenderConnection { sender: self, client: *client, asked: HashMap::new(), unsent, unaccepted: None };
         loop {
             talk.send_next(depth).await?;
             let is_closing = talk.sender.stage.closing.is_cancelled();
             if is_closing && talk.sender.open.is_empty() {
                 return Ok(());
             }
-            talk.hear().await?;
+            talk.process_frame().await?;
         }
     }
 
     fn next_run(&mut self) -> String {
         let id = format!("{}-{}", self.number, self.sent);
-        self.stage.sends(&id, &session(self.number, self.sent), self.sent);
+        self.stage.record_sent(&id, &session(self.number, self.sent), self.sent);
         self.sent += 1;
         self.open.push(id.clone());
         id
@@ -117,29 +118,29 @@ pub(super) fn key(id: &str) -> String {
 }
 
 /// Returns the result in a final response.
-pub(super) fn final_answer(answer: &Result<Value, Refusal>) -> Told {
+pub(super) fn final_answer(answer: &Result<Value, RpcError>) -> ReceivedResult {
     match answer {
         Ok(payload) if payload["status"] == "ok" => {
             let texts = payload.pointer("/result/payloads").and_then(Value::as_array).into_iter().flatten();
-            Told::Done(texts.filter_map(|payload| payload["text"].as_str()).collect())
+            ReceivedResult::Done(texts.filter_map(|payload| payload["text"].as_str()).collect())
         }
-        Ok(payload) => Told::Failed(payload["summary"].as_str().unwrap_or("no reason").to_owned()),
-        Err(refusal) => Told::Failed(refusal.message.clone()),
+        Ok(payload) => ReceivedResult::Failed(payload["summary"].as_str().unwrap_or("no reason").to_owned()),
+        Err(refusal) => ReceivedResult::Failed(refusal.message.clone()),
     }
 }
 
 /// One connection.
-struct Talk<'a> {
+struct SenderConnection<'a> {
     sender: &'a mut Sender,
-    client: Client,
-    asked: HashMap<String, Asked>,
+    client: GatewayClient,
+    asked: HashMap<String, SenderRequest>,
     /// Runs that were not sent on this connection yet.
     unsent: VecDeque<String>,
     /// The run that was sent and is not accepted yet.
     unaccepted: Option<String>,
 }
 
-impl Talk<'_> {
+impl SenderConnection<'_> {
     /// Sends the next run if the previous one is accepted.
     async fn send_next(&mut self, depth: usize) -> Result<()> {
         if self.unaccepted.is_some() {
@@ -152,17 +153,17 @@ impl Talk<'_> {
             None => return Ok(()),
         };
         self.unaccepted = Some(id.clone());
-        self.ask_to_run(id).await
+        self.send_run(id).await
     }
 
-    async fn ask_to_run(&mut self, id: String) -> Result<()> {
+    async fn send_run(&mut self, id: String) -> Result<()> {
         let session = self.sender.stage.history().runs.get(&id).map(|run| run.session.clone()).unwrap_or_default();
         let request = self.client.send("agent", params(&id, &session)).await?;
-        self.asked.insert(request, Asked::Run(id));
+        self.asked.insert(request, SenderRequest::Run(id));
         Ok(())
     }
 
-    async fn ask_for_end(&mut self, id: &str, patience_ms: u64, asked: Asked) -> Result<()> {
+    async fn send_wait(&mut self, id: &str, patience_ms: u64, asked: SenderRequest) -> Result<()> {
         let params = json!({"runId": key(id), "timeoutMs": patience_ms});
         let request = self.client.send("agent.wait", params).await?;
         self.asked.insert(request, asked);
@@ -170,7 +171,7 @@ impl Talk<'_> {
     }
 
     /// Processes the next frame.
-    async fn hear(&mut self) -> Result<()> {
+    async fn process_frame(&mut self) -> Result<()> {
         let closing = self.sender.stage.closing.clone();
         let incoming = tokio::select! {
             biased;
@@ -179,12 +180,12 @@ impl Talk<'_> {
             () = closing.cancelled(), if self.sender.open.is_empty() => return Ok(()),
         };
         match incoming {
-            Incoming::News { event, payload } if event == "agent" => self.note(&payload),
-            Incoming::News { .. } => {}
-            Incoming::Answer { id, answer } => match self.asked.remove(&id) {
-                Some(Asked::Run(run)) => self.ran(id, run, answer).await?,
-                Some(Asked::Wait(run)) => self.waited(run, answer).await?,
-                Some(Asked::Doubt(run, words)) => self.settle(&run, &words, answer),
+            ServerFrame::Event { event, payload } if event == "agent" => self.record_event(&payload),
+            ServerFrame::Event { .. } => {}
+            ServerFrame::Response { id, answer } => match self.asked.remove(&id) {
+                Some(SenderRequest::Run(run)) => self.on_run_response(id, run, answer).await?,
+                Some(SenderRequest::Wait(run)) => self.on_wait_response(run, answer).await?,
+                Some(SenderRequest::CheckEnd(run, words)) => self.resolve_rejection(&run, &words, answer),
                 None => {}
             },
         }
@@ -192,22 +193,22 @@ impl Talk<'_> {
     }
 
     /// Handles a response to `agent`.
-    async fn ran(&mut self, request: String, id: String, answer: Result<Value, Refusal>) -> Result<()> {
+    async fn on_run_response(&mut self, request: String, id: String, answer: Result<Value, RpcError>) -> Result<()> {
         let was_unaccepted = self.unaccepted.take_if(|unaccepted| *unaccepted == id).is_some();
         match &answer {
             Ok(payload) if payload["status"] == "accepted" => {
-                self.sender.stage.accepted(&id);
-                self.asked.insert(request, Asked::Run(id));
+                self.sender.stage.record_accepted(&id);
+                self.asked.insert(request, SenderRequest::Run(id));
             }
             Ok(payload) if payload["status"] == "in_flight" => {
-                self.sender.stage.accepted(&id);
-                let asked = Asked::Wait(id.clone());
-                self.ask_for_end(&id, PATIENCE_MS, asked).await?;
+                self.sender.stage.record_accepted(&id);
+                let asked = SenderRequest::Wait(id.clone());
+                self.send_wait(&id, WAIT_MS, asked).await?;
             }
             // Rejected, or failed earlier: the store knows which.
             Err(refusal) if was_unaccepted => {
-                let asked = Asked::Doubt(id.clone(), refusal.message.clone());
-                self.ask_for_end(&id, 0, asked).await?;
+                let asked = SenderRequest::CheckEnd(id.clone(), refusal.message.clone());
+                self.send_wait(&id, 0, asked).await?;
             }
             Ok(_) | Err(_) => self.end(&id, final_answer(&answer)),
         }
@@ -215,42 +216,42 @@ impl Talk<'_> {
     }
 
     /// Handles a response to `agent.wait`: once the run has ended, its reply is requested with the same key.
-    async fn waited(&mut self, id: String, answer: Result<Value, Refusal>) -> Result<()> {
+    async fn on_wait_response(&mut self, id: String, answer: Result<Value, RpcError>) -> Result<()> {
         let status = answer.as_ref().ok().and_then(|payload| payload["status"].as_str());
         if matches!(status, Some("timeout" | "pending")) {
-            let asked = Asked::Wait(id.clone());
-            return self.ask_for_end(&id, PATIENCE_MS, asked).await;
+            let asked = SenderRequest::Wait(id.clone());
+            return self.send_wait(&id, WAIT_MS, asked).await;
         }
-        self.ask_to_run(id).await
+        self.send_run(id).await
     }
 
     /// Decides whether a rejected run had ended.
-    fn settle(&mut self, id: &str, words: &str, answer: Result<Value, Refusal>) {
+    fn resolve_rejection(&mut self, id: &str, words: &str, answer: Result<Value, RpcError>) {
         match answer {
             Ok(payload) if payload["status"] == "error" && payload["error"] == words => {
-                self.end(id, Told::Failed(words.to_owned()));
+                self.end(id, ReceivedResult::Failed(words.to_owned()));
             }
             answer => {
-                let what = format!("run {id} was refused ({words}), and agent.wait says {answer:?}");
+                let what = format!("run {id} was rejected ({words}), but agent.wait returned {answer:?}");
                 self.sender.stage.history().problem(what);
                 self.sender.open.retain(|open| open != id);
             }
         }
     }
 
-    fn end(&mut self, id: &str, told: Told) {
-        self.sender.stage.told(id, told);
+    fn end(&mut self, id: &str, told: ReceivedResult) {
+        self.sender.stage.record_result(id, told);
         self.sender.open.retain(|open| open != id);
     }
 
     /// Records an event of one of this client's runs; others are ignored.
-    fn note(&self, payload: &Value) {
+    fn record_event(&self, payload: &Value) {
         let run = payload["runId"].as_str().and_then(|run| run.strip_prefix("chaos-"));
         let own = format!("{}-", self.sender.number);
         let Some(id) = run.filter(|run| run.starts_with(&own)) else { return };
         match (payload["stream"].as_str(), payload.pointer("/data/phase").and_then(Value::as_str)) {
-            (Some("lifecycle"), Some("end" | "error")) => self.sender.stage.ended(id),
-            (Some("tool"), Some("start")) => self.sender.stage.notice(Moment::Tool),
+            (Some("lifecycle"), Some("end" | "error")) => self.sender.stage.record_end(id),
+            (Some("tool"), Some("start")) => self.sender.stage.publish(KillMoment::Tool),
             _ => {}
         }
     }
@@ -263,11 +264,11 @@ mod tests {
     #[test]
     fn the_reply_or_the_reason_is_what_an_end_says() {
         let done = json!({"status": "ok", "result": {"payloads": [{"text": "1-1 is counted"}]}});
-        assert_eq!(final_answer(&Ok(done)), Told::Done("1-1 is counted".to_owned()));
+        assert_eq!(final_answer(&Ok(done)), ReceivedResult::Done("1-1 is counted".to_owned()));
         let stopped = json!({"status": "timeout", "summary": "aborted"});
-        assert_eq!(final_answer(&Ok(stopped)), Told::Failed("aborted".to_owned()));
-        let refusal = Refusal { code: "UNAVAILABLE".to_owned(), message: "INTERRUPTED".to_owned() };
-        assert_eq!(final_answer(&Err(refusal)), Told::Failed("INTERRUPTED".to_owned()));
+        assert_eq!(final_answer(&Ok(stopped)), ReceivedResult::Failed("aborted".to_owned()));
+        let refusal = RpcError { code: "UNAVAILABLE".to_owned(), message: "INTERRUPTED".to_owned() };
+        assert_eq!(final_answer(&Err(refusal)), ReceivedResult::Failed("INTERRUPTED".to_owned()));
     }
 
     #[test]

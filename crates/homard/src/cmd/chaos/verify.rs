@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use super::{
     sender::{final_answer, key, params},
-    stage::{Run, Stage, Told},
+    state::{ChaosState, ClientRun, ReceivedResult},
 };
-use crate::client::{Client, Incoming, Reached, Refusal};
+use crate::client::{ConnectResult, GatewayClient, RpcError, ServerFrame};
 
 /// Number of concurrent clients.
 const CLIENTS: usize = 4;
 /// For one in this many runs, another request with the same key is sent, too; it must be a conflict.
-const CONFLICTS: usize = 8;
+const CONFLICT_EVERY: usize = 8;
 
 /// Requests every run again.
-pub(super) async fn ask_again(stage: &Arc<Stage>, port: u16) -> Result<()> {
+pub(super) async fn ask_again(stage: &Arc<ChaosState>, port: u16) -> Result<()> {
     let runs: Vec<_> = stage.history().runs.iter().map(|(id, run)| (id.clone(), run.clone())).collect();
     let share = runs.len().div_ceil(CLIENTS).max(1);
     try_join_all(runs.chunks(share).map(|share| ask(stage, port, share))).await?;
@@ -27,66 +27,66 @@ pub(super) async fn ask_again(stage: &Arc<Stage>, port: u16) -> Result<()> {
 }
 
 /// Sends one more message to every session: the recovered state must be usable.
-pub(super) async fn go_on(stage: &Arc<Stage>, port: u16) -> Result<()> {
+pub(super) async fn continue_sessions(stage: &Arc<ChaosState>, port: u16) -> Result<()> {
     let sessions: BTreeSet<_> = stage.history().runs.values().map(|run| run.session.clone()).collect();
     let runs: Vec<_> = sessions.into_iter().enumerate().map(|(at, session)| (format!("more-{at}"), session)).collect();
     // Ordered behind all others.
-    runs.iter().for_each(|(id, session)| stage.sends(id, session, usize::MAX));
+    runs.iter().for_each(|(id, session)| stage.record_sent(id, session, usize::MAX));
     let share = runs.len().div_ceil(CLIENTS).max(1);
-    try_join_all(runs.chunks(share).map(|share| say_more(stage, port, share))).await?;
+    try_join_all(runs.chunks(share).map(|share| send_more(stage, port, share))).await?;
     Ok(())
 }
 
-async fn say_more(stage: &Stage, port: u16, share: &[(String, String)]) -> Result<()> {
+async fn send_more(stage: &ChaosState, port: u16, share: &[(String, String)]) -> Result<()> {
     let mut client = connect(stage, port).await?;
     for (id, session) in share {
         let asked = client.send("agent", params(id, session)).await?;
         loop {
             match client.next().await? {
-                Incoming::Answer { id: to, answer: Ok(first) } if to == asked && first["status"] == "accepted" => {
-                    stage.accepted(id);
+                ServerFrame::Response { id: to, answer: Ok(first) } if to == asked && first["status"] == "accepted" => {
+                    stage.record_accepted(id);
                 }
-                Incoming::Answer { id: to, answer } if to == asked => {
-                    stage.told(id, final_answer(&answer));
+                ServerFrame::Response { id: to, answer } if to == asked => {
+                    stage.record_result(id, final_answer(&answer));
                     break;
                 }
-                Incoming::Answer { .. } | Incoming::News { .. } => {}
+                ServerFrame::Response { .. } | ServerFrame::Event { .. } => {}
             }
         }
     }
     Ok(())
 }
 
-async fn connect(stage: &Stage, port: u16) -> Result<Client> {
+async fn connect(stage: &ChaosState, port: u16) -> Result<GatewayClient> {
     let target = stage.target(port);
-    match Client::connect(&target, &["operator.write", "operator.read"], &[]).await? {
-        Reached::Gateway(client) => Ok(*client),
-        Reached::Nobody => anyhow::bail!("nobody listens at {}", target.url),
+    match GatewayClient::connect(&target, &["operator.write", "operator.read"], &[]).await? {
+        ConnectResult::Gateway(client) => Ok(*client),
+        ConnectResult::NotRunning => anyhow::bail!("no gateway is listening at {}", target.url),
     }
 }
 
-async fn ask(stage: &Stage, port: u16, share: &[(String, Run)]) -> Result<()> {
+async fn ask(stage: &ChaosState, port: u16, share: &[(String, ClientRun)]) -> Result<()> {
     let mut client = connect(stage, port).await?;
     for (number, (id, run)) in share.iter().enumerate() {
         let waited = call(&mut client, "agent.wait", json!({"runId": key(id), "timeoutMs": 0})).await?;
         let again =
             if run.is_accepted { Some(call(&mut client, "agent", params(id, &run.session)).await?) } else { None };
         let other = json!({"message": "something else", "idempotencyKey": key(id), "sessionKey": run.session});
-        let other = if number % CONFLICTS == 0 && run.is_accepted {
+        let other = if number % CONFLICT_EVERY == 0 && run.is_accepted {
             Some(call(&mut client, "agent", other).await?)
         } else {
             None
         };
-        let problems = judge(id, run, [Some(waited), again, other]);
+        let problems = check_responses(id, run, [Some(waited), again, other]);
         problems.into_iter().for_each(|problem| stage.history().problem(problem));
     }
     Ok(())
 }
 
-async fn call(client: &mut Client, method: &str, params: Value) -> Result<Result<Value, Refusal>> {
-    let asked = client.send(method, params).await.context("the gateway went away in the middle of the check")?;
+async fn call(client: &mut GatewayClient, method: &str, params: Value) -> Result<Result<Value, RpcError>> {
+    let asked = client.send(method, params).await.context("the gateway closed the connection during verification")?;
     loop {
-        if let Incoming::Answer { id, answer } = client.next().await?
+        if let ServerFrame::Response { id, answer } = client.next().await?
             && id == asked
         {
             return Ok(answer);
@@ -95,27 +95,31 @@ async fn call(client: &mut Client, method: &str, params: Value) -> Result<Result
 }
 
 /// Checks the responses: to `agent.wait`, to the same request, and to another request with the same key.
-fn judge(id: &str, run: &Run, [waited, again, other]: [Option<Result<Value, Refusal>>; 3]) -> Vec<String> {
+fn check_responses(
+    id: &str,
+    run: &ClientRun,
+    [waited, again, other]: [Option<Result<Value, RpcError>>; 3],
+) -> Vec<String> {
     let mut problems = Vec::new();
-    let agrees = |payload: &Value| match &run.told {
-        Some(Told::Done(_)) => payload["status"] == "ok",
-        Some(Told::Failed(why)) => payload["status"] == "error" && payload["error"] == why.as_str(),
+    let agrees = |payload: &Value| match &run.result {
+        Some(ReceivedResult::Done(_)) => payload["status"] == "ok",
+        Some(ReceivedResult::Failed(why)) => payload["status"] == "error" && payload["error"] == why.as_str(),
         None => true,
     };
     if let Some(waited) = waited
         && !waited.as_ref().is_ok_and(agrees)
     {
-        problems.push(format!("run {id} ended with {:?}, and agent.wait says {waited:?}", run.told));
+        problems.push(format!("run {id} ended with {:?}, but agent.wait returned {waited:?}", run.result));
     }
-    if let (Some(again), Some(told)) = (again, &run.told)
+    if let (Some(again), Some(told)) = (again, &run.result)
         && final_answer(&again) != *told
     {
-        problems.push(format!("run {id} ended with {told:?}, and the same request gets {again:?}"));
+        problems.push(format!("run {id} ended with {told:?}, but repeating the request returned {again:?}"));
     }
     if let Some(other) = other
         && !other.as_ref().is_err_and(|refusal| refusal.message.starts_with("idempotency_conflict"))
     {
-        problems.push(format!("another request with the key of run {id} gets {other:?}"));
+        problems.push(format!("a different request with the idempotency key of run {id} returned {other:?}"));
     }
     problems
 }
@@ -126,14 +130,15 @@ mod tests {
 
     #[test]
     fn answers_that_agree_are_no_problem_and_others_are() {
-        let run = Run { told: Some(Told::Done("x".to_owned())), is_accepted: true, ..Run::default() };
+        let run =
+            ClientRun { result: Some(ReceivedResult::Done("x".to_owned())), is_accepted: true, ..ClientRun::default() };
         let waited = |status: &str| Some(Ok(json!({"status": status})));
         let again = |text: &str| Some(Ok(json!({"status": "ok", "result": {"payloads": [{"text": text}]}})));
         let refused =
-            |message: &str| Some(Err(Refusal { code: "INVALID_REQUEST".to_owned(), message: message.to_owned() }));
+            |message: &str| Some(Err(RpcError { code: "INVALID_REQUEST".to_owned(), message: message.to_owned() }));
         let good = [waited("ok"), again("x"), refused("idempotency_conflict: run id r")];
-        assert_eq!(judge("1-1", &run, good), Vec::<String>::new());
+        assert_eq!(check_responses("1-1", &run, good), Vec::<String>::new());
         let bad = [waited("timeout"), again("y"), again("x")];
-        assert_eq!(judge("1-1", &run, bad).len(), 3);
+        assert_eq!(check_responses("1-1", &run, bad).len(), 3);
     }
 }

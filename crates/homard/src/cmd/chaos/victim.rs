@@ -23,9 +23,9 @@ use super::script;
 use crate::paths;
 
 /// Timeout for a gateway to become ready, and to stop on request.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum bytes of the log's end that are shown if it does not come back.
-const LAST_WORDS: usize = 2_000;
+const LOG_TAIL_BYTES: usize = 2_000;
 
 /// The directory and settings of the gateway.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct Victim {
 
 /// A running gateway. It is killed on drop.
 #[derive(Debug)]
-pub(super) struct Living {
+pub(super) struct ChaosGateway {
     process: Child,
     pub(super) port: u16,
     /// Time from the start of the process to the first good response.
@@ -79,15 +79,15 @@ impl Victim {
     }
 
     /// Starts the gateway and waits until it answers.
-    pub(super) async fn start(&self) -> Result<Living> {
+    pub(super) async fn start(&self) -> Result<ChaosGateway> {
         let begun = Instant::now();
         let mut process = self.spawn()?;
-        let port = match timeout(PATIENCE, ready(&mut process)).await {
+        let port = match timeout(TIMEOUT, ready(&mut process)).await {
             Ok(Ok(port)) => port,
-            Ok(Err(why)) => bail!("the gateway did not come back: {why:#}\n{}", self.last_words()),
-            Err(_) => bail!("the gateway was not ready within {PATIENCE:?}\n{}", self.last_words()),
+            Ok(Err(why)) => bail!("the gateway did not start: {why:#}\n{}", self.log_tail()),
+            Err(_) => bail!("the gateway was not ready within {TIMEOUT:?}\n{}", self.log_tail()),
         };
-        Ok(Living { process, port, ready_after: begun.elapsed() })
+        Ok(ChaosGateway { process, port, ready_after: begun.elapsed() })
     }
 
     /// Starts the gateway and kills it after a delay, usually before it is ready.
@@ -115,13 +115,13 @@ impl Victim {
         self.folder.join("gateway.log")
     }
 
-    fn last_words(&self) -> String {
+    fn log_tail(&self) -> String {
         let words = fs::read(self.log()).unwrap_or_default();
-        String::from_utf8_lossy(&words[words.len().saturating_sub(LAST_WORDS)..]).into_owned()
+        String::from_utf8_lossy(&words[words.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
     }
 }
 
-impl Living {
+impl ChaosGateway {
     /// Kills it with SIGKILL, like a power cut.
     pub(super) async fn kill(mut self) -> Result<()> {
         self.process.kill().await.context("cannot kill the gateway")
@@ -133,16 +133,16 @@ impl Living {
         if let Some(pid) = pid {
             kill_process(pid, Signal::TERM).context("cannot stop the gateway")?;
         }
-        let ended = timeout(PATIENCE, self.process.wait()).await;
-        Ok(ended.with_context(|| format!("the gateway did not stop within {PATIENCE:?}"))??)
+        let ended = timeout(TIMEOUT, self.process.wait()).await;
+        Ok(ended.with_context(|| format!("the gateway did not stop within {TIMEOUT:?}"))??)
     }
 }
 
 /// Reads the port from its output and waits for the first good response.
 async fn ready(process: &mut Child) -> Result<u16> {
-    let mut lines = BufReader::new(process.stdout.take().context("it has no stdout")?).lines();
+    let mut lines = BufReader::new(process.stdout.take().context("the gateway has no stdout")?).lines();
     let port = loop {
-        let line = lines.next_line().await?.context("it ended before it listened")?;
+        let line = lines.next_line().await?.context("the gateway exited before it was listening")?;
         if let Some((_, port)) = line.split_once("ws://127.0.0.1:") {
             break port.trim().parse()?;
         }
@@ -154,6 +154,6 @@ async fn ready(process: &mut Child) -> Result<u16> {
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    ensure!(answer.starts_with("HTTP/1.1 200"), "it does not answer: {answer}");
+    ensure!(answer.starts_with("HTTP/1.1 200"), "the health check failed: {answer}");
     Ok(port)
 }

@@ -2,40 +2,40 @@
 
 use anyhow::Result;
 use homard_config::{
-    Problem, edit, nearest,
+    ConfigProblem, edit, nearest,
     path::{self, Path, Step},
     redact, schema,
 };
 use serde_json::Value;
 
-use crate::{config::Config, failure::Failure, paths::Paths, render};
+use crate::{cli_error::CliError, config::Config, paths::Paths, render};
 
 /// Output options.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shows {
+pub(super) struct GetOptions {
     pub(super) secrets: bool,
     pub(super) json: bool,
 }
 
 /// Prints the value at a path, or the whole file.
-pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: Shows) -> Result<()> {
+pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: GetOptions) -> Result<()> {
     if shows.secrets && !render::is_terminal() {
-        return Err(Failure::usage("--show-secrets is for terminals only, and the output goes elsewhere").into());
+        return Err(CliError::usage("--show-secrets works only if the output is a terminal").into());
     }
     let loaded = Config::read_file(&paths.config);
     let file = paths.config.display();
-    let broken = |what: String| Failure::new("config", format!("config file {file}, {what}"));
+    let broken = |what: String| CliError::new("config", format!("config file {file}, {what}"));
     match (&loaded.text, loaded.problems.first()) {
         (Some(text), _) => drop(edit::value(text).map_err(|error| broken(error.to_string()))?),
         (None, Some(problem)) => return Err(broken(problem.to_string()).into()),
         (None, None) => {}
     }
-    remark_on(&loaded.wrong(), paths);
+    warn_invalid(&loaded.all_problems(), paths);
     let said = if shows.secrets { loaded.source } else { redact::redact(&loaded.source) };
     let path = path.cloned().unwrap_or_default();
     let value = path::get(&said, &path).ok_or_else(|| missing(&said, &path))?;
     let printed = match value.as_str().filter(|_| !shows.json) {
-        Some(text) if render::is_terminal() => render::print(&render::harmless(text)),
+        Some(text) if render::is_terminal() => render::print(&render::strip_controls(text)),
         Some(text) => render::print(text),
         None => render::print_json(value),
     };
@@ -43,15 +43,17 @@ pub(super) fn run(paths: &Paths, path: Option<&Path>, shows: Shows) -> Result<()
 }
 
 /// Warns about an invalid file.
-fn remark_on(problems: &[Problem], paths: &Paths) {
+fn warn_invalid(problems: &[ConfigProblem], paths: &Paths) {
     if let Some(first) = problems.first() {
         let file = paths.config.display();
-        render::remark(&format!("config file {file} is not valid: {first}; to see all: homard config validate"));
+        render::remark(&format!(
+            "config file {file} is not valid: {first}; list all problems with: homard config validate"
+        ));
     }
 }
 
 /// Returns the failure for a path that does not exist in the file.
-pub(super) fn missing(said: &Value, path: &Path) -> Failure {
+pub(super) fn missing(said: &Value, path: &Path) -> CliError {
     let mut here = Path::root();
     let wrong = path.steps().iter().find(|step| {
         let next = match step {
@@ -65,19 +67,21 @@ pub(super) fn missing(said: &Value, path: &Path) -> Failure {
         !is_there
     });
     let help = match wrong {
-        _ if schema::look_up::<Config>(path).is_some() => "; it is not set, so its default holds".to_owned(),
+        _ if schema::describe_key::<Config>(path).is_some() => {
+            "; the key is not set, so its default applies".to_owned()
+        }
         Some(Step::Key(name)) => {
-            near(said, &here, name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
+            similar_key(said, &here, name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
         }
         Some(Step::Index(_)) | None => String::new(),
     };
-    Failure::new("config", format!("Config path not found: {path}{help}"))
+    CliError::new("config", format!("Config path not found: {path}{help}"))
 }
 
 /// Returns the most similar name in an object: an existing key or a known one.
-fn near(said: &Value, object: &Path, name: &str) -> Option<String> {
+fn similar_key(said: &Value, object: &Path, name: &str) -> Option<String> {
     let there = path::get(said, object).and_then(Value::as_object);
-    let known = schema::look_up::<Config>(object);
+    let known = schema::describe_key::<Config>(object);
     let known = known.as_ref().and_then(|known| known["children"].as_array()).into_iter().flatten();
     let names = there.into_iter().flat_map(|object| object.keys().map(String::as_str));
     nearest(name, names.chain(known.filter_map(|child| child["key"].as_str()))).map(str::to_owned)
@@ -96,7 +100,10 @@ mod tests {
         assert_eq!(told("gatway.port"), "Config path not found: gatway.port; did you mean \"gateway\"?");
         assert_eq!(told("gateway.prot"), "Config path not found: gateway.prot; did you mean \"port\"?");
         assert_eq!(told("gateway.bidn"), "Config path not found: gateway.bidn; did you mean \"bind\"?");
-        assert_eq!(told("gateway.bind"), "Config path not found: gateway.bind; it is not set, so its default holds");
+        assert_eq!(
+            told("gateway.bind"),
+            "Config path not found: gateway.bind; the key is not set, so its default applies"
+        );
         assert_eq!(told("nope.nope"), "Config path not found: nope.nope");
         assert_eq!(told("gateway.port.x"), "Config path not found: gateway.port.x");
     }

@@ -4,8 +4,8 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::{
+    cli_error::CliError,
     config::{Config, change::issue},
-    failure::Failure,
     paths::Paths,
     render,
 };
@@ -14,7 +14,7 @@ use crate::{
 pub(super) fn run(paths: &Paths, json: bool) -> Result<()> {
     let loaded = Config::read_file(&paths.config);
     let file = paths.config.display();
-    let (problems, warnings) = (&loaded.wrong(), &loaded.warnings);
+    let (problems, warnings) = (&loaded.all_problems(), &loaded.warnings);
     if json {
         let [issues, remarks] = [problems, warnings].map(|told| told.iter().map(issue).collect::<Vec<_>>());
         render::print_json(&json!({
@@ -24,18 +24,17 @@ pub(super) fn run(paths: &Paths, json: bool) -> Result<()> {
     } else {
         for (kind, told) in [("problem", problems), ("warning", warnings)] {
             for one in told {
-                render::print(&render::harmless(&format!("{kind}: {one}")))?;
+                render::print(&render::strip_controls(&format!("{kind}: {one}")))?;
             }
         }
     }
     let count = match problems.len() {
         0 if json => return Ok(()),
         0 if !paths.config.exists() => {
-            return Ok(render::print(&format!("there is no config file at {file}; the defaults hold"))?);
+            return Ok(render::print(&format!("there is no config file at {file}; the defaults apply"))?);
         }
         0 => return Ok(render::print(&format!("config file {file} is valid"))?),
-        1 => "1 problem".to_owned(),
-        many => format!("{many} problems"),
+        count => render::count(count, "problem"),
     };
-    Err(Failure::new("config", format!("config file {file} is not valid: {count}")).into())
+    Err(CliError::new("config", format!("config file {file} is not valid: {count}")).into())
 }

@@ -3,18 +3,21 @@
 use homard_audit::verify_folder;
 
 use super::{
-    Scene,
-    finding::{Finding, Report},
+    CheckContext,
+    finding::{CheckReport, DoctorFinding},
 };
-use crate::{audit::location, cmd::audit::evidence};
+use crate::{
+    audit::location,
+    cmd::audit::{evidence, row_count},
+};
 
 /// Maximum number of problems that are listed; one change breaks only a few rows.
-const TOLD: usize = 3;
+const MAX_LISTED: usize = 3;
 
 /// Runs a short form of `homard audit verify`.
-pub(super) async fn look(scene: &Scene) -> Report {
+pub(super) async fn check(scene: &CheckContext) -> CheckReport {
     let folder = location(&scene.paths).folder;
-    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
     let setup = match scene.setup(loaded) {
         Ok(setup) => setup,
         Err(error) => return unknown(&error),
@@ -24,21 +27,19 @@ pub(super) async fn look(scene: &Scene) -> Report {
         Err(error) => return unknown(&error),
     };
     match verify_folder(&folder, &evidence) {
-        Ok(report) if report.rows == 0 && report.problems.is_empty() => {
-            Report::new("nothing was noted yet", Vec::new())
-        }
+        Ok(report) if report.rows == 0 && report.problems.is_empty() => CheckReport::new("no entries yet", Vec::new()),
         Ok(report) => {
-            let told = report.problems.iter().take(TOLD).map(|problem| {
-                let to_do = "see all of it with: homard audit verify; find out who changed it, keep a copy, then: homard audit acknowledge --reason TEXT";
-                Finding::wrong(format!("the audit log was changed: {problem}"), to_do).at(&folder)
+            let told = report.problems.iter().take(MAX_LISTED).map(|problem| {
+                let to_do = "list all problems with: homard audit verify; find out who modified the log, keep a copy, then: homard audit acknowledge --reason TEXT";
+                DoctorFinding::problem(format!("the audit log was modified: {problem}"), to_do).at(&folder)
             });
-            Report::new(format!("{} rows, as they were written", report.rows), told.collect())
+            CheckReport::new(format!("{}, unmodified", row_count(report.rows)), told.collect())
         }
         Err(error) => unknown(&error.into()),
     }
 }
 
-fn unknown(error: &anyhow::Error) -> Report {
+fn unknown(error: &anyhow::Error) -> CheckReport {
     let what = format!("the audit log cannot be checked: {error:#}");
-    Report::new("", vec![Finding::note(what, "try again, or see: homard audit verify")])
+    CheckReport::new("", vec![DoctorFinding::note(what, "try again, or see: homard audit verify")])
 }

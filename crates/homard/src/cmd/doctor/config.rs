@@ -1,31 +1,31 @@
 //! Checks the config file.
 
 use super::{
-    Scene,
-    finding::{Finding, Report},
+    CheckContext,
+    finding::{CheckReport, DoctorFinding},
 };
 use crate::config::Config;
 
 /// Same as `homard config validate`.
-pub(super) fn look(scene: &Scene) -> Report {
+pub(super) fn check(scene: &CheckContext) -> CheckReport {
     let file = &scene.paths.config;
     let loaded = Config::read_file(file);
-    let problem = |problem: &homard_config::Problem| {
+    let problem = |problem: &homard_config::ConfigProblem| {
         let to_do = "correct it in the file, or with: homard config set KEY VALUE";
-        Finding::wrong(problem.to_string(), to_do).at(file)
+        DoctorFinding::problem(problem.to_string(), to_do).at(file)
     };
-    let warning = |warning: &homard_config::Problem| {
+    let warning = |warning: &homard_config::ConfigProblem| {
         let key = if warning.path.is_empty() { "KEY" } else { &warning.path };
-        Finding::note(warning.to_string(), format!("if it is not meant: homard config unset '{key}'")).at(file)
+        DoctorFinding::note(warning.to_string(), format!("to remove the key: homard config unset '{key}'")).at(file)
     };
     let summary = match file.exists() {
         true => format!("{} is valid", file.display()),
-        false => format!("there is no {}, so the defaults hold", file.display()),
+        false => format!("{} does not exist, so the defaults apply", file.display()),
     };
-    let fault = |fault: &homard_config::Fault| {
-        let to_do = "correct the file; a variable is set where the gateway is started";
-        Finding::wrong(fault.to_string(), to_do).at(file)
+    let fault = |fault: &homard_config::ConfigFault| {
+        let to_do = "correct the file; set missing environment variables where the gateway is started";
+        DoctorFinding::problem(fault.to_string(), to_do).at(file)
     };
     let wrong = loaded.problems.iter().map(problem).chain(loaded.faults.iter().map(fault));
-    Report::new(summary, wrong.chain(loaded.warnings.iter().map(warning)).collect())
+    CheckReport::new(summary, wrong.chain(loaded.warnings.iter().map(warning)).collect())
 }

@@ -9,16 +9,16 @@ use crate::render;
 
 /// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct CheckReport {
     /// Short description of the state.
     pub(super) summary: String,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<DoctorFinding>,
     /// True if the check could not be made.
     is_skipped: bool,
 }
 
-impl Report {
-    pub(super) fn new(summary: impl Into<String>, findings: Vec<Finding>) -> Self {
+impl CheckReport {
+    pub(super) fn new(summary: impl Into<String>, findings: Vec<DoctorFinding>) -> Self {
         Self { summary: summary.into(), findings, is_skipped: false }
     }
 
@@ -29,15 +29,15 @@ impl Report {
     }
 
     /// Returns true if the user has to act.
-    pub(super) fn needs_a_hand(&self) -> bool {
-        self.findings.iter().any(Finding::needs_a_hand)
+    pub(super) fn needs_action(&self) -> bool {
+        self.findings.iter().any(DoctorFinding::needs_action)
     }
 
     /// Returns the report as JSON.
     pub(super) fn document(&self, check: &str) -> Value {
-        let findings: Vec<Value> = self.findings.iter().map(Finding::document).collect();
-        let summary = render::harmless(&self.summary);
-        let is_ok = !self.needs_a_hand() && !self.is_skipped;
+        let findings: Vec<Value> = self.findings.iter().map(DoctorFinding::document).collect();
+        let summary = render::strip_controls(&self.summary);
+        let is_ok = !self.needs_action() && !self.is_skipped;
         let mut document = json!({"check": check, "ok": is_ok, "summary": summary, "findings": findings});
         if self.is_skipped {
             document["skipped"] = true.into();
@@ -48,13 +48,13 @@ impl Report {
     /// Returns the rows of the report: the check, a status word, and a sentence.
     pub(super) fn rows(&self, check: &str) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
-        if !self.findings.iter().any(|finding| finding.level == Level::Wrong) {
+        if !self.findings.iter().any(|finding| finding.level == FindingSeverity::Problem) {
             let word = if self.is_skipped { "skipped" } else { "ok" };
             rows.push([word, &self.summary].map(str::to_owned));
         }
-        rows.extend(self.findings.iter().flat_map(Finding::rows));
+        rows.extend(self.findings.iter().flat_map(DoctorFinding::rows));
         let line = |(at, [word, text]): (usize, [String; 2])| {
-            let text = render::harmless(&text).replace('\n', " ");
+            let text = render::strip_controls(&text).replace('\n', " ");
             vec![if at == 0 { check } else { "" }.to_owned(), word, text]
         };
         rows.into_iter().enumerate().map(line).collect()
@@ -63,37 +63,37 @@ impl Report {
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum FindingSeverity {
     /// The user has to act.
-    Wrong,
+    Problem,
     /// For information.
     Note,
 }
 
 /// A problem or a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) level: Level,
+pub(super) struct DoctorFinding {
+    pub(super) level: FindingSeverity,
     /// Description; a complete sentence that names the subject.
-    pub(super) what: String,
+    pub(super) message: String,
     /// The file or directory, if it is one.
     pub(super) place: Option<PathBuf>,
     /// What the user should do.
-    pub(super) to_do: String,
+    pub(super) remedy: String,
     /// The action of `--fix`, if it is safe.
     pub(super) fix: Option<Fix>,
     /// The result of that action.
     pub(super) fixed: Option<Result<String, String>>,
 }
 
-impl Finding {
-    pub(super) fn wrong(what: impl Into<String>, to_do: impl Into<String>) -> Self {
+impl DoctorFinding {
+    pub(super) fn problem(what: impl Into<String>, to_do: impl Into<String>) -> Self {
         let (what, to_do) = (what.into(), to_do.into());
-        Self { level: Level::Wrong, what, place: None, to_do, fix: None, fixed: None }
+        Self { level: FindingSeverity::Problem, message: what, place: None, remedy: to_do, fix: None, fixed: None }
     }
 
     pub(super) fn note(what: impl Into<String>, to_do: impl Into<String>) -> Self {
-        Self { level: Level::Note, ..Self::wrong(what, to_do) }
+        Self { level: FindingSeverity::Note, ..Self::problem(what, to_do) }
     }
 
     pub(super) fn at(self, place: impl Into<PathBuf>) -> Self {
@@ -105,25 +105,25 @@ impl Finding {
     }
 
     /// Returns true if the user has to act.
-    pub(super) fn needs_a_hand(&self) -> bool {
-        self.level == Level::Wrong && !matches!(self.fixed, Some(Ok(_)))
+    pub(super) fn needs_action(&self) -> bool {
+        self.level == FindingSeverity::Problem && !matches!(self.fixed, Some(Ok(_)))
     }
 
     fn document(&self) -> Value {
         let level = match self.level {
-            Level::Wrong => "wrong",
-            Level::Note => "note",
+            FindingSeverity::Problem => "wrong",
+            FindingSeverity::Note => "note",
         };
         let mut document = json!({
-            "level": level, "message": render::harmless(&self.what), "toDo": render::harmless(&self.to_do),
+            "level": level, "message": render::strip_controls(&self.message), "toDo": render::strip_controls(&self.remedy),
             "fixable": self.fix.is_some(),
         });
         if let Some(place) = &self.place {
             document["place"] = json!(place);
         }
         match &self.fixed {
-            Some(Ok(did)) => document["fixed"] = render::harmless(did).into(),
-            Some(Err(why)) => document["notFixed"] = render::harmless(why).into(),
+            Some(Ok(did)) => document["fixed"] = render::strip_controls(did).into(),
+            Some(Err(why)) => document["notFixed"] = render::strip_controls(why).into(),
             None => {}
         }
         document
@@ -131,18 +131,18 @@ impl Finding {
 
     fn rows(&self) -> Vec<[String; 2]> {
         let level = match self.level {
-            Level::Wrong => "wrong",
-            Level::Note => "note",
+            FindingSeverity::Problem => "wrong",
+            FindingSeverity::Note => "note",
         };
         let help = if self.fix.is_some() && self.fixed.is_none() { ", or: homard doctor --fix" } else { "" };
-        let mut rows = vec![[level.to_owned(), self.what.clone()]];
+        let mut rows = vec![[level.to_owned(), self.message.clone()]];
         match &self.fixed {
             Some(Ok(did)) => rows.push(["fixed".to_owned(), did.clone()]),
             Some(Err(why)) => {
                 rows.push(["failed".to_owned(), why.clone()]);
-                rows.push(["to do".to_owned(), self.to_do.clone()]);
+                rows.push(["to do".to_owned(), self.remedy.clone()]);
             }
-            None => rows.push(["to do".to_owned(), format!("{}{help}", self.to_do)]),
+            None => rows.push(["to do".to_owned(), format!("{}{help}", self.remedy)]),
         }
         rows
     }
@@ -154,18 +154,18 @@ mod tests {
 
     #[test]
     fn a_finding_says_what_it_is_and_what_to_do_until_it_is_fixed() {
-        let wrong = Finding::wrong("a is open", "close it").fixed_by(Fix::Remove("/a".into()));
-        let note = Finding::note("b is odd", "look at it").at("/b");
-        let mut report = Report::new("all is well", vec![wrong, note]);
-        let told = |report: &Report| report.rows("x").iter().map(|row| row.join("|")).collect::<Vec<_>>();
+        let wrong = DoctorFinding::problem("a is open", "close it").fixed_by(Fix::Remove("/a".into()));
+        let note = DoctorFinding::note("b is odd", "look at it").at("/b");
+        let mut report = CheckReport::new("all is well", vec![wrong, note]);
+        let told = |report: &CheckReport| report.rows("x").iter().map(|row| row.join("|")).collect::<Vec<_>>();
         let odd = ["|note|b is odd", "|to do|look at it"];
         let open = ["x|wrong|a is open", "|to do|close it, or: homard doctor --fix"];
         assert_eq!(told(&report), [open, odd].concat());
-        assert!(report.needs_a_hand());
+        assert!(report.needs_action());
         report.findings[0].fixed = Some(Ok("closed".to_owned()));
         let closed = ["x|wrong|a is open", "|fixed|closed"];
         assert_eq!(told(&report), [closed, odd].concat());
-        assert!(!report.needs_a_hand());
+        assert!(!report.needs_action());
         assert_eq!(
             report.document("x"),
             json!({"check": "x", "ok": true, "summary": "all is well", "findings": [

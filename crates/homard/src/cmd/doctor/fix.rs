@@ -26,21 +26,21 @@ pub(super) async fn apply(fix: &Fix, state: &Path) -> Result<String, String> {
     match fix {
         Fix::Mode(path, mode) => {
             fs::set_permissions(path, Permissions::from_mode(*mode)).map_err(failed)?;
-            Ok(format!("{} has mode {mode:o} now", path.display()))
+            Ok(format!("set the mode of {} to {mode:o}", path.display()))
         }
         Fix::Remove(path) => {
             let is_folder = fs::symlink_metadata(path).map_err(failed)?.is_dir();
             if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) }.map_err(failed)?;
-            Ok(format!("{} was removed", path.display()))
+            Ok(format!("removed {}", path.display()))
         }
-        Fix::Journal => put_right(state).await.map_err(|error| error.to_string()),
+        Fix::Journal => repair_journal(state).await.map_err(|error| error.to_string()),
     }
 }
 
-async fn put_right(state: &Path) -> Result<String, homard_store::Error> {
+async fn repair_journal(state: &Path) -> Result<String, homard_store::Error> {
     let journal = Journal::open(state, || Ambient::system().now_ms())?;
-    journal.put_right().await?;
+    journal.repair_transcripts().await?;
     // Without a flush, this would count as a crash.
     journal.flush().await?;
-    Ok("it was put right; what was taken out is kept beside it".to_owned())
+    Ok("repaired; removed parts are kept next to the original files".to_owned())
 }

@@ -3,62 +3,68 @@
 use homard_agent::shortening;
 
 use super::{
-    Scene,
-    finding::{Finding, Report},
+    CheckContext,
+    finding::{CheckReport, DoctorFinding},
 };
-use crate::cmd::models::{Standing, standing};
+use crate::cmd::models::{ModelStatus, distinct, model_status};
 
 /// Same as `homard models status`, for every agent.
-pub(super) fn look(scene: &Scene) -> Report {
-    let Some(loaded) = &scene.loaded else { return Report::without_config() };
+pub(super) fn check(scene: &CheckContext) -> CheckReport {
+    let Some(loaded) = &scene.loaded else { return CheckReport::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
     for agent in loaded.config.agents.members() {
         let id = agent.id.to_string();
-        match standing(loaded, &scene.paths, Some(&id)) {
+        match model_status(loaded, &scene.paths, Some(&id)) {
             Ok(standing) => {
                 // A running gateway knows the current state better than the file, which it writes only at intervals; it
                 // is queried separately.
                 let outage = standing.outage.filter(|_| scene.holder.is_none());
-                let standing = Standing { outage, ..standing };
-                summary.push(format!("{id}: {}", standing.first));
-                findings.extend(judge(&id, &standing));
+                let standing = ModelStatus { outage, ..standing };
+                summary.push(format!("{id}: {}", standing.primary));
+                findings.extend(evaluate(&id, &standing));
             }
             Err(error) => {
                 let to_do = format!("see: homard models status --agent {id}");
-                findings.push(Finding::wrong(format!("agent {id} has no model to ask: {error:#}"), to_do));
+                findings.push(DoctorFinding::problem(format!("agent {id} has no usable model: {error:#}"), to_do));
             }
         }
     }
-    Report::new(summary.join(", "), findings)
+    CheckReport::new(summary.join(", "), findings)
 }
 
-fn judge(agent: &str, standing: &Standing) -> Vec<Finding> {
+fn evaluate(agent: &str, standing: &ModelStatus) -> Vec<DoctorFinding> {
     let all = format!("homard models status --agent {agent}");
     let mut findings = Vec::new();
     if standing.is_demo {
-        let what = format!("agent {agent} has no key and no model, so the demo model answers");
-        findings.push(Finding::note(what, "add a key: homard models auth add PROVIDER"));
+        let what = format!("agent {agent} has no API key and no model, so the demo model is used");
+        findings.push(DoctorFinding::note(what, "add a key: homard models auth add PROVIDER"));
     }
-    let is_alone = standing.missing.len() == standing.asked;
-    findings.extend(standing.missing.iter().map(|what| {
+    let is_alone = standing.missing.len() == standing.candidate_count;
+    findings.extend(distinct(&standing.missing).map(|what| {
         let what = format!("agent {agent}: {what}");
         let to_do = format!("add the key: homard models auth add PROVIDER; see: {all}");
-        if is_alone { Finding::wrong(what, to_do) } else { Finding::note(what, to_do) }
+        if is_alone { DoctorFinding::problem(what, to_do) } else { DoctorFinding::note(what, to_do) }
     }));
     if let Some(why) = standing.outage.as_ref().filter(|_| !is_alone) {
-        let what = format!("agent {agent}: its model is down: {why}");
-        findings.push(Finding::wrong(what, format!("see: {all}; a request that succeeds ends this")));
+        let what = format!("agent {agent}: the model is down: {why}");
+        findings.push(DoctorFinding::problem(what, format!("see: {all}; the next successful request clears this")));
     }
     let unusable = standing.unusable.iter().map(|what| {
-        Finding::wrong(format!("agent {agent}: {what}"), "correct it, or remove it: homard models auth remove ID")
+        DoctorFinding::problem(
+            format!("agent {agent}: {what}"),
+            "correct it, or remove it: homard models auth remove ID",
+        )
     });
     findings.extend(unusable);
-    findings.extend(standing.left_out.iter().map(|what| {
-        Finding::note(format!("agent {agent}: {what}"), "correct the fallbacks, or allow it in agents.defaults.models")
+    findings.extend(standing.skipped_fallbacks.iter().map(|what| {
+        DoctorFinding::note(
+            format!("agent {agent}: {what}"),
+            "correct the fallbacks, or allow it in agents.defaults.models",
+        )
     }));
     let shortened = standing.shortened.iter().map(|(model, shortened)| {
         let what = format!("agent {agent}: {}", shortening::explain(shortened, model));
-        Finding::note(what, shortening::remedy(shortened, model))
+        DoctorFinding::note(what, shortening::remedy(shortened, model))
     });
     findings.extend(shortened);
     findings
@@ -70,17 +76,21 @@ mod tests {
 
     #[test]
     fn a_missing_key_needs_a_hand_when_there_is_no_other() {
-        let standing = |asked| Standing {
-            first: "p/m".to_owned(),
+        let standing = |asked, missing: usize| ModelStatus {
+            primary: "p/m".to_owned(),
             is_demo: false,
-            asked,
-            missing: vec!["p has no key".to_owned()],
+            candidate_count: asked,
+            missing: vec!["p has no key".to_owned(); missing],
             unusable: Vec::new(),
-            left_out: Vec::new(),
+            skipped_fallbacks: Vec::new(),
             shortened: Vec::new(),
             outage: None,
         };
-        let needs = |asked| judge("main", &standing(asked)).iter().map(Finding::needs_a_hand).collect::<Vec<_>>();
-        assert_eq!((needs(1), needs(2)), (vec![true], vec![false]));
+        let needs = |asked, missing| {
+            evaluate("main", &standing(asked, missing)).iter().map(DoctorFinding::needs_action).collect::<Vec<_>>()
+        };
+        assert_eq!((needs(1, 1), needs(2, 1)), (vec![true], vec![false]));
+        // Two candidates of one provider without a key are one problem.
+        assert_eq!(needs(2, 2), [true]);
     }
 }

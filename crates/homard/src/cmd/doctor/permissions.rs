@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::{
-    Scene,
-    finding::{Finding, Report},
+    CheckContext,
+    finding::{CheckReport, DoctorFinding},
     fix::Fix,
-    walk::Seen,
+    listing::FileInfo,
 };
 
 /// Permission bits of group and others.
-const OTHERS: u32 = 0o077;
+const GROUP_AND_OTHERS: u32 = 0o077;
 
 /// Prefixes of the names of files with secrets.
 const SECRET_FILES: [&str; 6] =
@@ -19,41 +19,42 @@ const SECRET_FILES: [&str; 6] =
 const SECRET_FOLDERS: [&str; 3] = ["credentials", "devices", "identity"];
 
 /// Checks the listed files and the config file, which may be elsewhere.
-pub(super) fn look(scene: &Scene) -> Report {
+pub(super) fn check(scene: &CheckContext) -> CheckReport {
     let state = &scene.paths.state;
     if !state.exists() {
-        return Report::new(format!("there is no {} yet", state.display()), Vec::new());
+        return CheckReport::new(format!("{} does not exist yet", state.display()), Vec::new());
     }
     let me = rustix::process::geteuid().as_raw();
-    let config = Seen::look(&scene.paths.config).ok().flatten().filter(|seen| !seen.path.starts_with(state));
-    let seen = scene.listing.seen.iter().chain(&config);
-    let mut findings: Vec<Finding> = seen.clone().filter_map(|seen| open(seen, state)).collect();
-    findings.extend(strangers(seen.filter(|seen| seen.owner != me), me));
-    findings.extend(scene.listing.closed.iter().map(|(path, why)| {
-        let to_do = format!("give it back to the user that runs Homard: chown -R {me} {}", path.display());
-        Finding::wrong(format!("{} cannot be looked at: {why}", path.display()), to_do).at(path)
+    let config = FileInfo::read(&scene.paths.config).ok().flatten().filter(|seen| !seen.path.starts_with(state));
+    let seen = scene.listing.entries.iter().chain(&config);
+    let mut findings: Vec<DoctorFinding> = seen.clone().filter_map(|seen| open(seen, state)).collect();
+    findings.extend(foreign_files(seen.filter(|seen| seen.owner != me), me));
+    findings.extend(scene.listing.unreadable.iter().map(|(path, why)| {
+        let to_do = format!("make the user that runs Homard its owner: chown -R {me} {}", path.display());
+        DoctorFinding::problem(format!("{} cannot be read: {why}", path.display()), to_do).at(path)
     }));
     if let Err(why) = rustix::fs::access(state, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
         let to_do = "run Homard as the user that owns it, or choose another directory with HOMARD_STATE_DIR";
-        findings.push(Finding::wrong(format!("{} cannot be written to: {why}", state.display()), to_do).at(state));
+        findings
+            .push(DoctorFinding::problem(format!("{} cannot be written to: {why}", state.display()), to_do).at(state));
     }
-    Report::new(format!("{} is for its owner only", state.display()), findings)
+    CheckReport::new(format!("{} is accessible only by its owner", state.display()), findings)
 }
 
 /// Returns a finding if others have access. Below a directory that is closed to others only secrets matter.
-fn open(seen: &Seen, state: &Path) -> Option<Finding> {
-    let Seen { path, mode, .. } = seen;
+fn open(seen: &FileInfo, state: &Path) -> Option<DoctorFinding> {
+    let FileInfo { path, mode, .. } = seen;
     let is_state = path == state;
-    if mode & OTHERS == 0 || !(is_state || is_secret(seen, state)) {
+    if mode & GROUP_AND_OTHERS == 0 || !(is_state || is_secret(seen, state)) {
         return None;
     }
-    let wanted = mode & !OTHERS & 0o777;
-    let what = format!("others can get at {} (mode {mode:o})", path.display());
+    let wanted = mode & !GROUP_AND_OTHERS & 0o777;
+    let what = format!("{} is accessible by other users (mode {mode:o})", path.display());
     let fix = Fix::Mode(path.clone(), wanted);
-    Some(Finding::wrong(what, format!("chmod {wanted:o} {}", path.display())).at(path).fixed_by(fix))
+    Some(DoctorFinding::problem(what, format!("chmod {wanted:o} {}", path.display())).at(path).fixed_by(fix))
 }
 
-fn is_secret(seen: &Seen, state: &Path) -> bool {
+fn is_secret(seen: &FileInfo, state: &Path) -> bool {
     let Ok(inside) = seen.path.strip_prefix(state) else { return true };
     let top = inside.iter().next().and_then(|name| name.to_str()).unwrap_or_default();
     SECRET_FOLDERS.contains(&top)
@@ -61,24 +62,24 @@ fn is_secret(seen: &Seen, state: &Path) -> bool {
 }
 
 /// Returns one finding for all files of other users.
-fn strangers<'a>(mut seen: impl Iterator<Item = &'a Seen>, me: u32) -> Option<Finding> {
-    let Seen { path, owner, .. } = seen.next()?;
+fn foreign_files<'a>(mut seen: impl Iterator<Item = &'a FileInfo>, me: u32) -> Option<DoctorFinding> {
+    let FileInfo { path, owner, .. } = seen.next()?;
     let more = match seen.count() {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    let what = format!("{}{more} belongs to user {owner}, and you are user {me}", path.display());
+    let what = format!("{}{more} belongs to user {owner}, but Homard runs as user {me}", path.display());
     let to_do = "run Homard as the user that owns the state directory, or give all of it to one user with chown -R";
     // Root can access everything; but files that it creates would be inaccessible to the owner.
-    Some(if me == 0 { Finding::note(what, to_do) } else { Finding::wrong(what, to_do) }.at(path))
+    Some(if me == 0 { DoctorFinding::note(what, to_do) } else { DoctorFinding::problem(what, to_do) }.at(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(path: &str, mode: u32) -> Seen {
-        Seen { path: path.into(), mode, owner: 7, is_folder: !path.contains('.'), changed_ms: 0 }
+    fn seen(path: &str, mode: u32) -> FileInfo {
+        FileInfo { path: path.into(), mode, owner: 7, is_folder: !path.contains('.'), changed_ms: 0 }
     }
 
     #[test]
@@ -102,9 +103,9 @@ mod tests {
     #[test]
     fn what_belongs_to_others_is_told_once() {
         let all = [seen("/s/a", 0), seen("/s/b", 0)];
-        let told = |me| strangers(all.iter(), me).map(|finding| (finding.needs_a_hand(), finding.what)).unwrap();
-        assert_eq!(told(8), (true, "/s/a (and 1 more) belongs to user 7, and you are user 8".to_owned()));
+        let told = |me| foreign_files(all.iter(), me).map(|finding| (finding.needs_action(), finding.message)).unwrap();
+        assert_eq!(told(8), (true, "/s/a (and 1 more) belongs to user 7, but Homard runs as user 8".to_owned()));
         assert!(!told(0).0);
-        assert_eq!(strangers([].iter(), 0), None);
+        assert_eq!(foreign_files([].iter(), 0), None);
     }
 }

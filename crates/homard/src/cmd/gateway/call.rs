@@ -6,17 +6,18 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Client, Fingerprint, Reached, Target},
+    cli_error::CliError,
+    client::{self, ConnectResult, Fingerprint, GatewayClient, GatewayTarget},
+    cmd::flags,
     config::Config,
-    failure::Failure,
     paths::Paths,
     render,
-    secret::Secret,
+    secret::GatewaySecret,
 };
 
 /// Timeout for the first response, and for the final one.
-const ANSWER: Duration = Duration::from_secs(10);
-const END: Duration = Duration::from_secs(630);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+const FINAL_TIMEOUT: Duration = Duration::from_secs(630);
 
 /// The flags of `homard gateway call`.
 #[derive(Debug, clap::Args)]
@@ -26,14 +27,14 @@ pub(super) struct Args {
     /// Parameters, as a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     params: Option<Value>,
-    /// Wait for the final response of a method that sends two
+    /// Wait for the final response of a method that sends two responses
     #[arg(long)]
     expect_final: bool,
-    /// Maximum time to wait [default: 10000, with --expect-final 630000]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: Option<u64>,
-    /// URL of another gateway than the configured one; needs its token or password
-    #[arg(long, requires = "secret")]
+    /// Maximum time to wait, such as 30s; a bare number is milliseconds [default: 10s, with --expect-final 630s]
+    #[arg(long, value_name = "DURATION", value_parser = response_timeout)]
+    timeout: Option<Duration>,
+    /// URL of a gateway other than the configured one; requires --token or --password
+    #[arg(long, requires = "secret", value_parser = gateway_url)]
     url: Option<String>,
     /// Token of the gateway
     #[arg(long, group = "secret")]
@@ -41,12 +42,21 @@ pub(super) struct Args {
     /// Password of the gateway
     #[arg(long, group = "secret")]
     password: Option<String>,
-    /// SHA-256 fingerprint of the certificate of a wss:// gateway, as it prints it
+    /// SHA-256 fingerprint of the TLS certificate, as printed by the gateway at startup
     #[arg(long, value_name = "HEX", requires = "url", value_parser = fingerprint)]
     tls_fingerprint: Option<Fingerprint>,
     /// Print errors as JSON as well
     #[arg(long)]
     pub(super) json: bool,
+}
+
+fn response_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = flags::milliseconds(text)?;
+    if timeout.is_zero() { Err("at least 1ms".to_owned()) } else { Ok(timeout) }
+}
+
+fn gateway_url(text: &str) -> Result<String, String> {
+    client::check_url(text).map(|()| text.to_owned()).map_err(|error| format!("{error:#}"))
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, String> {
@@ -65,22 +75,22 @@ fn object(text: &str) -> Result<Value, String> {
 pub(super) async fn run(args: Args) -> Result<()> {
     let paths = Paths::find()?;
     let loaded = Config::choose_as_client(&paths)?.loaded;
-    let mut target = Target::find(args.url, Secret::either(args.token, args.password), &loaded, &paths)?;
+    let mut target = GatewayTarget::find(args.url, GatewaySecret::either(args.token, args.password), &loaded, &paths)?;
     target.pin = args.tls_fingerprint.or(target.pin);
-    let Reached::Gateway(mut client) = Client::connect(&target, &["operator.admin"], &[]).await? else {
+    let ConnectResult::Gateway(mut client) = GatewayClient::connect(&target, &["operator.admin"], &[]).await? else {
         let text = format!("no gateway answers at {}\nstart one with: homard gateway", target.url);
-        return Err(Failure::new("connection", text).into());
+        return Err(CliError::new("connection", text).into());
     };
     let params = args.params.unwrap_or_else(|| json!({}));
-    let patience = args.timeout.map_or(if args.expect_final { END } else { ANSWER }, Duration::from_millis);
+    let patience = args.timeout.unwrap_or(if args.expect_final { FINAL_TIMEOUT } else { RESPONSE_TIMEOUT });
     let slow = |_| {
-        let text =
-            format!("{} had no answer within {} ms\nwait longer with --timeout", args.method, patience.as_millis());
-        Failure::new("connection", text)
+        let waited = render::duration(patience);
+        let text = format!("no response to {} within {waited}\nwait longer with --timeout", args.method);
+        CliError::new("connection", text)
     };
     let answer = async {
         if args.expect_final {
-            client.call_to_the_end(&args.method, params).await
+            client.call_final(&args.method, params).await
         } else {
             client.call(&args.method, params).await
         }

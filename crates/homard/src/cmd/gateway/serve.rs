@@ -1,7 +1,7 @@
 //! `homard gateway run`: runs the gateway in the foreground until it is stopped.
 
 mod claim;
-mod open;
+mod listen;
 mod openclaw;
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, Result};
 use homard_agent::{
     Hub, HubEvent,
-    hub::{CrashLoops, Recovered},
+    hub::{CrashLoops, RecoveryResult},
     task,
 };
 use homard_gateway::{ControlUi, Tls};
@@ -30,29 +30,29 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use self::claim::Claim;
 use crate::{
     assemble::{
-        self, House, Purpose,
-        channels::Doors,
-        guests::{Rooms, Transforms},
+        self, App, Purpose,
+        channels::HttpRoutes,
+        plugins::{PluginRoutes, Transforms},
     },
+    cli_error::CliError,
     config::{self, Chosen, Config, DEMO},
-    failure::Failure,
-    live::Live,
     logging::Log,
     methods,
     paths::{self, PORT, Paths},
+    reload::ConfigReloader,
     render,
-    secret::{self, Secret, Source},
+    secret::{self, GatewaySecret, SecretSource},
     signal::{Signal, Signals},
     tls,
 };
 
 /// Time for active runs to end after SIGTERM: well within the 90 s that systemd allows.
-const DRAIN: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Exit code after a disk failure: EX_IOERR.
 const DISK_FAILED: u8 = 74;
 
 /// Desired limit of open files; each socket is one.
-const FILES: u64 = 65_536;
+const MAX_OPEN_FILES: u64 = 65_536;
 
 /// The flags of `homard gateway run`.
 #[derive(Debug, clap::Args)]
@@ -83,12 +83,12 @@ pub(super) struct Args {
 
 impl Args {
     /// Rejects invalid arguments before anything is changed.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        open::bind(self.bind.as_deref(), &Config::default())?;
+    pub(super) fn check(&self) -> Result<(), CliError> {
+        listen::bind(self.bind.as_deref(), &Config::default())?;
         // An empty secret would silently be replaced by another source.
         for (flag, secret) in [("--token", &self.token), ("--password", &self.password)] {
             if secret.as_ref().is_some_and(|secret| secret.trim().is_empty()) {
-                return Err(Failure::usage(format!("{flag} is empty")));
+                return Err(CliError::usage(format!("{flag} is empty")));
             }
         }
         Ok(())
@@ -98,11 +98,11 @@ impl Args {
 /// Raises the limit of open files for ten thousand sockets: most systems start with a soft limit of about a thousand.
 fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(FILES, |most| most.min(FILES));
+    let wanted = limit.maximum.map_or(MAX_OPEN_FILES, |most| most.min(MAX_OPEN_FILES));
     if limit.current.is_some_and(|current| current < wanted)
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
     {
-        tracing::debug!(%error, wanted, "the limit of open files stays as it is");
+        tracing::debug!(%error, wanted, "failed to raise the limit of open files");
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths)?;
     log.masks.hide_all(vec![assemble::secrets::of_config(&chosen.loaded, &paths)]);
-    if let Some(complaint) = config::complaint(&chosen, &paths.config) {
+    if let Some(complaint) = config::last_good_warning(&chosen, &paths.config) {
         tracing::error!("{complaint}");
     }
     for outage in config::outages(&chosen.loaded) {
@@ -123,9 +123,9 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     }
     allow_many_files();
     let mut signals = Signals::listen()?;
-    let open = || House::open(&chosen, &paths, Purpose::Gateway);
-    let claim = if args.takeover { Claim::Takeover } else { Claim::Polite };
-    let openclaw = openclaw::Lock::find(&paths.state);
+    let open = || App::open(&chosen, &paths, Purpose::Gateway);
+    let claim = if args.takeover { Claim::Takeover } else { Claim::Fail };
+    let openclaw = openclaw::OpenClawLock::find(&paths.state);
     openclaw.check()?;
     let (house, feed) = claim::open(&paths.state, claim, open).await?;
     let _kept_off = match openclaw.take() {
@@ -146,22 +146,22 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     tokio::pin!(work);
     let signal = tokio::select! {
         biased;
-        error = &mut failed => return Err(broken(&error).into()),
+        error = &mut failed => return Err(disk_failure(&error).into()),
         signal = signals.next() => signal,
         done = &mut work => return done,
     };
     // Clients receive the results of their runs during the drain; only then are they disconnected.
     let leave = async move {
-        hub.drain(patience(signal, &hub)).await;
+        hub.drain(drain_timeout(signal, &hub)).await;
         stop.cancel();
         std::future::pending::<()>().await;
     };
     tokio::select! {
         biased;
-        error = &mut failed => Err(broken(&error).into()),
+        error = &mut failed => Err(disk_failure(&error).into()),
         signal = signals.next() => {
-            let text = format!("stopped at once by a second {signal}; what was at work goes on at the next start");
-            Err(Failure { exit: signal.exit_code(), ..Failure::new("interrupted", text) }.into())
+            let text = format!("stopped immediately by a second {signal}; active runs continue at the next start");
+            Err(CliError { exit: signal.exit_code(), ..CliError::new("interrupted", text) }.into())
         }
         done = work => done,
         () = leave => Ok(()),
@@ -170,12 +170,12 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
 
 /// Returns how long active runs may take to end. A user at a terminal wants it back immediately; nothing is lost either
 /// way.
-fn patience(signal: Signal, hub: &Hub) -> Duration {
-    let runs = hub.work().len();
+fn drain_timeout(signal: Signal, hub: &Hub) -> Duration {
+    let runs = hub.live_runs().len();
     match signal {
         Signal::Terminate if runs > 0 => {
-            tracing::info!(%signal, runs, seconds = DRAIN.as_secs(), "stopping; runs at work may end first");
-            DRAIN
+            tracing::info!(%signal, runs, seconds = DRAIN_TIMEOUT.as_secs(), "stopping; waiting for active runs");
+            DRAIN_TIMEOUT
         }
         Signal::Terminate | Signal::Interrupt | Signal::Hangup => {
             tracing::info!(%signal, runs, "stopping");
@@ -185,20 +185,20 @@ fn patience(signal: Signal, hub: &Hub) -> Duration {
 }
 
 /// Returns the failure after a disk error. Nothing is awaited: only a restart can determine what is stored.
-fn broken(error: &StoreError) -> Failure {
-    Failure { exit: DISK_FAILED, ..Failure::new("disk", error.to_string()) }
+fn disk_failure(error: &StoreError) -> CliError {
+    CliError { exit: DISK_FAILED, ..CliError::new("disk", error.to_string()) }
 }
 
 /// Recovers unfinished runs.
-async fn recover(hub: &Hub, loops: CrashLoops) -> Result<Recovered> {
+async fn recover(hub: &Hub, loops: CrashLoops) -> Result<RecoveryResult> {
     let mut recovered = hub.recover(loops).await?;
     if loops == CrashLoops::Resume {
         for held in hub.held().await? {
             hub.release(&held.run).await?;
-            recovered = Recovered { resumed: recovered.resumed + 1, held: recovered.held.saturating_sub(1) };
+            recovered = RecoveryResult { resumed: recovered.resumed + 1, held: recovered.held.saturating_sub(1) };
         }
     }
-    tracing::info!(resumed = recovered.resumed, held = recovered.held, "took up unfinished runs");
+    tracing::info!(resumed = recovered.resumed, held = recovered.held, "recovered unfinished runs");
     Ok(recovered)
 }
 
@@ -209,27 +209,27 @@ fn held_notice(held: usize) -> Option<String> {
         1 => "1 run was active at several crashes in a row and is held".to_owned(),
         held => format!("{held} runs were active at several crashes in a row and are held"),
     };
-    Some(format!("{runs}; everything else is served. List: homard runs held. Continue: homard runs release RUN"))
+    Some(format!("{runs}; all other runs are processed. List: homard runs held. Continue: homard runs release RUN"))
 }
 
 /// Recovers unfinished runs and serves until stopped.
 async fn serve(
     (args, log): (Args, Log),
     (chosen, paths): (&Chosen, &Paths),
-    (house, feed): (&House, UnboundedReceiver<HubEvent>),
+    (house, feed): (&App, UnboundedReceiver<HubEvent>),
     stop: CancellationToken,
 ) -> Result<()> {
-    house.office.hide_in(&log.masks);
+    house.factory.mask_in(&log.masks);
     let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
-    let (secret, source) = secret::find_or_make(Secret::either(args.token, args.password), config, paths)?;
-    let pages = pages(args.control_ui.as_deref(), config)?;
-    let addresses = open::addresses(open::bind(args.bind.as_deref(), config)?, port, config)?;
-    let tls = tls::open(config, paths, &open::reached(&addresses))?;
+    let (secret, source) = secret::find_or_create(GatewaySecret::either(args.token, args.password), config, paths)?;
+    let pages = control_ui(args.control_ui.as_deref(), config)?;
+    let addresses = listen::addresses(listen::bind(args.bind.as_deref(), config)?, port, config)?;
+    let tls = tls::open(config, paths, &listen::reachable_addresses(&addresses))?;
     // An occupied port is detected before any run starts, and no request is answered before every recovered run is
     // queued.
     let gateway = homard_gateway::bind(settings((addresses, tls.clone()), &secret, config, paths)).await?;
-    let holding = holding(config, paths);
+    let holding = describe_sandbox(config, paths);
     // Before any command runs.
     let desk = assemble::approvals::open(&house.hub, paths).await?;
     if house.hub.unfinished().await? > 0 {
@@ -237,46 +237,46 @@ async fn serve(
         house.settle(&chosen.loaded).await?;
     }
     let loops = if args.recover { CrashLoops::Resume } else { CrashLoops::Hold };
-    let recovered = recover(&house.hub, loops).await.context("cannot take up unfinished runs")?;
-    let address = gateway.local_addrs().first().copied().context("the gateway listens nowhere")?;
+    let recovered = recover(&house.hub, loops).await.context("cannot recover unfinished runs")?;
+    let address = gateway.local_addrs().first().copied().context("the gateway has no listening address")?;
     let port_file = paths.port_file();
     let private = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&port_file);
     private
         .and_then(|mut file| writeln!(file, "{}", address.port()))
         .with_context(|| format!("cannot write {}", port_file.display()))?;
-    let exposure = open::exposure(&gateway.local_addrs(), tls.is_some(), config);
+    let exposure = listen::exposure(&gateway.local_addrs(), tls.is_some(), config);
     if let Some(text) = &exposure {
         tracing::warn!("{text}");
     }
-    let mut rows = open::told(&gateway.local_addrs(), tls.as_ref());
+    let mut rows = listen::address_lines(&gateway.local_addrs(), tls.as_ref());
     rows.extend(greeting(house, paths, (&secret, &source)));
-    rows.push(["exec".to_owned(), holding.await.context("the sandbox could not be tried")?]);
+    rows.push(["exec".to_owned(), holding.await.context("cannot check the sandbox")?]);
     if recovered.resumed > 0 {
-        rows.push(["runs".to_owned(), format!("{} unfinished; they go on", recovered.resumed)]);
+        rows.push(["runs".to_owned(), format!("{} unfinished; resuming", recovered.resumed)]);
     }
     let notice = held_notice(recovered.held);
     if let Some(notice) = &notice {
         tracing::warn!("{notice}");
-        rows.push(["notice".to_owned(), notice.clone()]);
+        rows.push(["warning".to_owned(), notice.clone()]);
     }
     let (schedule, planned) = match assemble::schedule::start(&house.hub, config, paths, stop.clone()).await {
         Ok((schedule, tasks)) => (Ok(schedule), Some(tasks)),
         Err(error) => {
             tracing::error!("{error:#}");
-            rows.push(["notice".to_owned(), format!("{error:#}")]);
+            rows.push(["warning".to_owned(), format!("{error:#}")]);
             (Err(format!("{error:#}")), None)
         }
     };
     let planner = schedule.as_ref().ok().cloned();
-    let gateway = gateway.with_schedule(schedule).with_log(log.book);
-    let live = Live::new(paths, chosen, house, (gateway.notices(), gateway.news()));
-    house.office.open_gateway(&live, planner.as_ref());
+    let gateway = gateway.with_schedule(schedule).with_log(log.buffer);
+    let live = ConfigReloader::new(paths, chosen, house, (gateway.warnings(), gateway.broadcaster()));
+    house.factory.open_gateway(&live, planner.as_ref());
     let gateway = gateway.with_outages(assemble::outages::of(house, &live, paths));
-    let approvals = assemble::approvals::start(&desk, gateway.news(), stop.clone());
+    let approvals = assemble::approvals::start(&desk, gateway.broadcaster(), stop.clone());
     assemble::approvals::resume(house, config, paths);
-    let mut added = methods::all(&live, paths, (&desk, &house.office.channels));
-    added.extend(methods::audit::methods(&house.journal, &house.office.audit));
-    added.push(methods::plugins::method(&house.office.guests));
+    let mut added = methods::all(&live, paths, (&desk, &house.factory.channels));
+    added.extend(methods::audit::methods(&house.journal, &house.factory.audit));
+    added.push(methods::plugins::method(&house.factory.plugins));
     let gateway = gateway
         .with_methods(added)
         .with_metrics(assemble::metrics::of(&house.journal))
@@ -289,7 +289,7 @@ async fn serve(
     let gateway = match config.hooks.webhooks() {
         Ok(Some(mut webhooks)) => {
             let folder = config.hooks.transforms(paths);
-            webhooks.transformer = Some(Arc::new(Transforms::new(&house.office.guests, folder)));
+            webhooks.transformer = Some(Arc::new(Transforms::new(&house.factory.plugins, folder)));
             gateway.with_webhooks(webhooks)
         }
         // The config check reports what is wrong with them.
@@ -304,58 +304,58 @@ async fn serve(
         Ok(None) => (gateway, None),
         Err(why) => (gateway, Some(why)),
     };
-    gateway.notices().set("control-ui", no_pages.clone());
-    gateway.notices().set("bind", exposure.clone());
+    gateway.warnings().set("control-ui", no_pages.clone());
+    gateway.warnings().set("bind", exposure.clone());
     let outages = config::outages(&chosen.loaded);
     let unsupported = config::unsupported_channels(config);
-    let wrong = config::complaint(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
+    let wrong = config::last_good_warning(chosen, &paths.config).into_iter().chain(outages).chain(unsupported);
     let wrong = wrong.chain(exposure).chain(no_pages);
-    let wrong = wrong.chain(house.troubles.iter().cloned());
-    rows.extend(wrong.map(|text| ["notice".to_owned(), text]));
-    render::print(&render::table(&rows.into_iter().map(Vec::from).collect::<Vec<_>>()))?;
+    let wrong = wrong.chain(house.warnings.iter().cloned());
+    rows.extend(wrong.map(|text| ["warning".to_owned(), text]));
+    render::print_table(&render::Table::fields(rows.into_iter().map(Vec::from).collect()))?;
     let closing = CancellationToken::new();
-    let channels = house.office.channels.clone();
-    let doors = Doors { plugins: Rooms(house.office.guests.clone()), channels: channels.clone() };
-    let gateway = gateway.with_foreign(Arc::new(doors));
-    channels.begin(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
+    let channels = house.factory.channels.clone();
+    let doors = HttpRoutes { plugins: PluginRoutes(house.factory.plugins.clone()), channels: channels.clone() };
+    let gateway = gateway.with_plugins(Arc::new(doors));
+    channels.start(stop.child_token()).iter().for_each(|trouble| tracing::error!("{trouble}"));
     let mut serving = task::spawn("gateway", gateway.serve(house.hub.clone(), feed, closing.clone()));
-    let (hub, guests, port) = (house.hub.clone(), house.office.guests.clone(), address.port());
+    let (hub, guests, port) = (house.hub.clone(), house.factory.plugins.clone(), address.port());
     // Plugins start in the background; only what needs one waits for it.
     let begun = AbortOnDropHandle::new(task::spawn("plugins", async move {
-        guests.begin().await;
+        guests.start().await;
         hub.gateway_started(port).await;
     }));
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        ended = &mut serving => return ended.context("the gateway broke"),
+        ended = &mut serving => return ended.context("the gateway task failed"),
         () = live.watch() => {}
     }
     if let Some(planned) = planned {
         planned.ended().await;
     }
     for task in approvals {
-        task.await.context("the approvals broke")?;
+        task.await.context("the approvals task failed")?;
     }
     drop(begun);
-    house.hub.gateway_stops("shutdown").await;
+    house.hub.gateway_stopping("shutdown").await;
     // Runs first, so that clients still receive their end.
     house.hub.shut_down().await;
     closing.cancel();
-    serving.await.context("the gateway broke")
+    serving.await.context("the gateway task failed")
 }
 
 fn settings(
     (bind, tls): (Vec<SocketAddr>, Option<Tls>),
-    secret: &Secret,
+    secret: &GatewaySecret,
     config: &Config,
     paths: &Paths,
 ) -> homard_gateway::Settings {
     homard_gateway::Settings {
         bind,
         secret: match secret {
-            Secret::Token(token) => homard_gateway::Secret::new(Some(token.clone()), None),
-            Secret::Password(password) => homard_gateway::Secret::new(None, Some(password.clone())),
+            GatewaySecret::Token(token) => homard_gateway::Secret::new(Some(token.clone()), None),
+            GatewaySecret::Password(password) => homard_gateway::Secret::new(None, Some(password.clone())),
         },
         allowed_origins: config.gateway.control_ui.allowed_origins.clone(),
         trusted_proxies: config.gateway.trusted_proxies.clone(),
@@ -368,9 +368,9 @@ fn settings(
 
 /// Returns the control UI to serve. An invalid flag is an error; an invalid config key is only a warning, because the
 /// gateway works without the UI.
-fn pages(flag: Option<&Path>, config: &Config) -> Result<Result<Option<ControlUi>, String>> {
+fn control_ui(flag: Option<&Path>, config: &Config) -> Result<Result<Option<ControlUi>, String>> {
     if let Some(folder) = flag {
-        let pages = ControlUi::open(folder).map_err(|error| Failure::usage(format!("--control-ui: {error}")))?;
+        let pages = ControlUi::open(folder).map_err(|error| CliError::usage(format!("--control-ui: {error}")))?;
         return Ok(Ok(Some(pages)));
     }
     let Some(root) = &config.gateway.control_ui.root else { return Ok(Ok(None)) };
@@ -391,15 +391,15 @@ fn endpoints(config: &Config) -> homard_gateway::Endpoints {
     }
 }
 
-fn greeting(house: &House, paths: &Paths, (secret, source): (&Secret, &Source)) -> Vec<[String; 2]> {
+fn greeting(house: &App, paths: &Paths, (secret, source): (&GatewaySecret, &SecretSource)) -> Vec<[String; 2]> {
     let model = match house.hub.agents().get(house.hub.agents().default_id()) {
-        Some(agent) if agent.spec().model.is_empty() => "none can be asked; see: homard models status".to_owned(),
+        Some(agent) if agent.spec().model.is_empty() => "none available; see: homard models status".to_owned(),
         Some(agent) => format!("{}/{}", agent.spec().provider, agent.spec().model),
         None => DEMO.to_owned(),
     };
     let hint = match &house.remark {
         Some(remark) => format!(" {remark}"),
-        None if model == DEMO => " (built in, offline; to set a real one see docs/models.md)".to_owned(),
+        None if model == DEMO => " (built in, offline; to configure a real model, see: homard docs models)".to_owned(),
         None => String::new(),
     };
     let kept = if render::is_terminal() { format!("{} ({source})", secret.expose()) } else { source.to_string() };
@@ -411,11 +411,13 @@ fn greeting(house: &House, paths: &Paths, (secret, source): (&Secret, &Source)) 
 }
 
 /// Describes the sandbox of commands.
-fn holding(config: &Config, paths: &Paths) -> JoinHandle<String> {
+fn describe_sandbox(config: &Config, paths: &Paths) -> JoinHandle<String> {
     let policy = assemble::tools::policy(config, paths);
     tokio::task::spawn_blocking(move || match policy.mode {
-        sandbox::Mode::Full => "no sandbox (tools.exec.sandbox.mode is full): commands run as you".to_owned(),
-        sandbox::Mode::ReadOnly | sandbox::Mode::Workspace | sandbox::Mode::Guarded => {
+        sandbox::AccessMode::Full => {
+            "no sandbox (tools.exec.sandbox.mode is full): commands run with your permissions".to_owned()
+        }
+        sandbox::AccessMode::ReadOnly | sandbox::AccessMode::Workspace | sandbox::AccessMode::Guarded => {
             let tier = assemble::tools::tier();
             let gaps = tier.gaps().join("; ");
             let told = match tier {
@@ -427,7 +429,7 @@ fn holding(config: &Config, paths: &Paths) -> JoinHandle<String> {
                     );
                     format!("in a limited sandbox ({why}): commands can {gaps}")
                 }
-                Tier::C { why } => format!("refused, because there is no sandbox ({why})"),
+                Tier::C { why } => format!("disabled, because there is no sandbox ({why})"),
             };
             format!("{told}; to see what commands may do: homard sandbox explain")
         }

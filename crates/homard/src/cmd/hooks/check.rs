@@ -4,19 +4,19 @@ use std::path::Path;
 
 use anyhow::Result;
 use homard_plugins::internal::{fingerprint, guard_problem, report};
-use homard_skills::{Level, Problem};
+use homard_skills::{ProblemLevel, SkillProblem};
 use serde_json::{Value, json};
 
-use super::{Shown, node::Trial, words};
+use super::{HookList, format, node::NodeTrial};
 use crate::{
+    cli_error::CliError,
     config::{Text, internal_hooks::Internal},
-    failure::Failure,
-    render,
+    render::{self, Table},
 };
 
 /// Prints the result. Problems with files do not fail the command; an enabled hook that cannot run does.
-pub(super) fn run(shown: &Shown, said: &Internal, trial: Option<&Trial>, wants_json: bool) -> Result<()> {
-    let on = shown.hooks.iter().filter(|(_, verdict)| verdict.takes_part());
+pub(super) fn run(shown: &HookList, said: &Internal, trial: Option<&NodeTrial>, wants_json: bool) -> Result<()> {
+    let on = shown.hooks.iter().filter(|(_, verdict)| verdict.is_active());
     let guards = on.filter_map(|(hook, _)| guard_problem(hook, &shown.rules));
     let problems: Vec<_> = shown.problems.iter().cloned().chain(changed(said)).chain(guards).collect();
     if wants_json {
@@ -30,37 +30,37 @@ pub(super) fn run(shown: &Shown, said: &Internal, trial: Option<&Trial>, wants_j
     }
     match trial {
         Some(trial) if !trial.is_good() => {
-            let text = "hooks that are on cannot be run; switch them off with: homard hooks disable NAME, or mend them";
-            Err(Failure::new("hooks", text).into())
+            let text = "some enabled hooks cannot be run; fix them, or disable them with: homard hooks disable NAME";
+            Err(CliError::new("hooks", text).into())
         }
         Some(_) | None => Ok(()),
     }
 }
 
 /// Returns installed hooks whose files have changed.
-fn changed(said: &Internal) -> impl Iterator<Item = Problem> {
+fn changed(said: &Internal) -> impl Iterator<Item = SkillProblem> {
     said.installs.values().filter_map(|install| {
         let (path, hash) = (Path::new(install.install_path.as_ref().map(Text::as_str)?), install.hash.as_ref()?);
         let what = match fingerprint(path) {
             Ok(now) if now == *hash => return None,
-            Ok(_) => "is not what was installed: somebody has changed it; look at it, or install it again".to_owned(),
-            Err(error) => format!("was installed and cannot be read: {error}"),
+            Ok(_) => "was modified after its installation; inspect it, or install it again".to_owned(),
+            Err(error) => format!("is installed but cannot be read: {error}"),
         };
-        Some(Problem { path: path.to_owned(), what, level: Level::Warning })
+        Some(SkillProblem { path: path.to_owned(), message: what, level: ProblemLevel::Warning })
     })
 }
 
 /// Returns the result as JSON: OpenClaw's fields, the enabled hooks, and the problems.
-fn document(shown: &Shown, problems: &[Problem]) -> Value {
+fn document(shown: &HookList, problems: &[SkillProblem]) -> Value {
     let reports: Vec<Value> = shown.hooks.iter().map(|(hook, verdict)| report(hook, verdict)).collect();
     let (eligible, others): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report["eligible"] == true);
-    let on = shown.hooks.iter().filter(|(_, verdict)| verdict.takes_part()).map(|(hook, _)| &hook.name);
-    let problem = |problem: &Problem| {
+    let on = shown.hooks.iter().filter(|(_, verdict)| verdict.is_active()).map(|(hook, _)| &hook.name);
+    let problem = |problem: &SkillProblem| {
         let level = match problem.level {
-            Level::Info => "info",
-            Level::Warning => "warning",
+            ProblemLevel::Info => "info",
+            ProblemLevel::Warning => "warning",
         };
-        json!({"path": problem.path, "message": problem.what, "level": level})
+        json!({"path": problem.path, "message": problem.message, "level": level})
     };
     json!({
         "total": reports.len(), "eligible": eligible.len(), "notEligible": others.len(),
@@ -75,31 +75,32 @@ fn document(shown: &Shown, problems: &[Problem]) -> Value {
 }
 
 /// Formats the result for people.
-fn text(shown: &Shown, problems: &[Problem], trial: Option<&Trial>) -> String {
-    let (on, others): (Vec<_>, Vec<_>) = shown.hooks.iter().partition(|(_, verdict)| verdict.takes_part());
+fn text(shown: &HookList, problems: &[SkillProblem], trial: Option<&NodeTrial>) -> String {
+    let (on, others): (Vec<_>, Vec<_>) = shown.hooks.iter().partition(|(_, verdict)| verdict.is_active());
     let node = trial.and_then(|trial| trial.node.as_ref().ok());
-    let node = node.map(|node| format!(", Node: {node} (22 or newer is needed)")).unwrap_or_default();
-    let mut lines = vec![format!("hooks: {}, on: {}{node}", shown.hooks.len(), on.len())];
+    let node = node.map(|node| format!(", Node: {node} (22 or newer is required)")).unwrap_or_default();
+    let mut lines = vec![format!("hooks: {}, enabled: {}{node}", shown.hooks.len(), on.len())];
     lines.extend(on.iter().map(|(hook, _)| format!("  {}", hook.name)));
     let mut parts = vec![lines.join("\n")];
-    let cannot: Vec<_> = trial.map(Trial::told).unwrap_or_default().iter().map(|line| format!("  {line}")).collect();
+    let cannot: Vec<_> =
+        trial.map(NodeTrial::problem_lines).unwrap_or_default().iter().map(|line| format!("  {line}")).collect();
     if !cannot.is_empty() {
-        parts.push(format!("on, and cannot be run:\n{}", cannot.join("\n")));
+        parts.push(format!("enabled, but cannot be run:\n{}", cannot.join("\n")));
     }
     let rows = others.iter().flat_map(|(hook, verdict)| {
-        let obstacles = words::obstacles(hook, verdict).into_iter().enumerate();
+        let obstacles = format::blockers(hook, verdict).into_iter().enumerate();
         obstacles.map(|(at, obstacle)| vec![format!("  {}", if at == 0 { hook.name.as_str() } else { "" }), obstacle])
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
-        parts.push(format!("not on, and what to do:\n{}", render::table(&rows)));
+        parts.push(format!("not enabled, with remedies:\n{}", Table::fields(rows).fit(render::width())));
     }
-    for (level, title) in [(Level::Warning, "wrong:"), (Level::Info, "good to know:")] {
+    for (level, title) in [(ProblemLevel::Warning, "problems:"), (ProblemLevel::Info, "notes:")] {
         let told = problems.iter().filter(|problem| problem.level == level);
         let lines: Vec<_> = told.map(|problem| format!("  {problem}")).collect();
         if !lines.is_empty() {
             parts.push(format!("{title}\n{}", lines.join("\n")));
         }
     }
-    render::harmless(&parts.join("\n\n"))
+    render::strip_controls(&parts.join("\n\n"))
 }

@@ -5,27 +5,26 @@ use std::path::{self, Path};
 use anyhow::{Context, Result};
 use homard_agent::{Ambient, ambient::iso};
 use homard_config::{edit, path::Path as Key};
-use homard_plugins::internal::{InstallError, Installed, Replace, install, look};
+use homard_plugins::internal::{InstallError, InstalledHook, ReplacePolicy, inspect, install};
 use serde_json::{Value, json};
 
-use super::{Shown, edit_config, words};
-use crate::{config::Config, failure::Failure, paths::Paths, render};
+use super::{HookList, edit_config, format};
+use crate::{cli_error::CliError, config::Config, paths::Paths, render};
 
 /// Copies the hook into the state directory and records its source in the config.
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
-    let replace = if force { Replace::Allowed } else { Replace::Never };
+    let replace = if force { ReplacePolicy::Allowed } else { ReplacePolicy::Never };
     let done = install(&source, &paths.state.join("hooks"), replace).map_err(failure)?;
     let (key, record) = (installs().key(&done.id), record(&source, &done, Some(&done.hash)));
-    edit_config(paths, |text| edit::set(text, &key, &record)).with_context(|| {
-        format!("{} is there, but the config could not note where it came from", done.path.display())
-    })?;
-    tell(paths, &done, &format!("{} is in {} now", done.id, done.path.display()), wants_json)
+    edit_config(paths, |text| edit::set(text, &key, &record))
+        .with_context(|| format!("installed {}, but cannot record its source in the config", done.path.display()))?;
+    report(paths, &done, &format!("installed {} in {}", done.id, done.path.display()), wants_json)
 }
 
 /// Adds the directory to the config.
 pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
-    let done = look(&absolute(source)?).map_err(failure)?;
+    let done = inspect(&absolute(source)?).map_err(failure)?;
     let folders = Key::root().key("hooks").key("internal").key("load").key("extraDirs");
     // A linked directory is under development, so a hash of its current files would be useless.
     let (key, record) = (installs().key(&done.id), record(&done.path, &done, None));
@@ -38,18 +37,18 @@ pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()>
         }
         edit::set(&edit::set(text, &folders, &Value::Array(all))?, &key, &record)
     })?;
-    tell(paths, &done, &format!("{} is used where it is, in {}", done.id, done.path.display()), wants_json)
+    report(paths, &done, &format!("linked {} to {}", done.id, done.path.display()), wants_json)
 }
 
 fn absolute(path: &Path) -> Result<path::PathBuf> {
-    path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
+    path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))
 }
 
 fn failure(error: InstallError) -> anyhow::Error {
     match error {
-        InstallError::Unfit { .. } => Failure::usage(render::harmless(&error.to_string())).into(),
-        InstallError::Taken(_) => Failure::new("exists", render::harmless(&error.to_string())).into(),
-        InstallError::Disk { .. } => error.into(),
+        InstallError::Invalid { .. } => CliError::usage(render::strip_controls(&error.to_string())).into(),
+        InstallError::Exists(_) => CliError::new("exists", render::strip_controls(&error.to_string())).into(),
+        InstallError::Io { .. } => error.into(),
     }
 }
 
@@ -57,7 +56,7 @@ fn installs() -> Key {
     Key::root().key("hooks").key("internal").key("installs")
 }
 
-fn record(source: &Path, done: &Installed, hash: Option<&str>) -> Value {
+fn record(source: &Path, done: &InstalledHook, hash: Option<&str>) -> Value {
     let mut record = json!({
         "source": "path", "sourcePath": source, "installPath": done.path,
         "installedAt": iso(Ambient::system().now_ms()), "hooks": done.hooks,
@@ -71,13 +70,13 @@ fn record(source: &Path, done: &Installed, hash: Option<&str>) -> Value {
 }
 
 /// Reports what was installed, and what is needed for it to take effect.
-fn tell(paths: &Paths, done: &Installed, what: &str, wants_json: bool) -> Result<()> {
+fn report(paths: &Paths, done: &InstalledHook, what: &str, wants_json: bool) -> Result<()> {
     for problem in &done.problems {
-        render::remark(&render::harmless(&format!("warning: {problem}")));
+        render::remark(&render::strip_controls(&format!("warning: {problem}")));
     }
-    let shown = Shown::find(&Config::choose(paths)?.loaded, paths);
+    let shown = HookList::find(&Config::choose(paths)?.loaded, paths);
     let of =
-        |name: &String| shown.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, verdict)| words::state(verdict));
+        |name: &String| shown.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, verdict)| format::state(verdict));
     if wants_json {
         let hooks = done.hooks.iter().map(|name| json!({"name": name, "state": of(name)})).collect::<Vec<_>>();
         let document = json!({
@@ -88,11 +87,11 @@ fn tell(paths: &Paths, done: &Installed, what: &str, wants_json: bool) -> Result
     let mut lines = vec![what.to_owned()];
     for name in &done.hooks {
         lines.push(match of(name).as_str() {
-            "off" => format!("{name}: off; to switch it on: homard hooks enable {name}"),
-            "hidden" => format!("{name}: hidden by another one of that name; see: homard hooks check"),
-            "on" => format!("{name}: on, as soon as the gateway is restarted; hooks.internal.enabled is true"),
+            "off" => format!("{name}: disabled; enable it with: homard hooks enable {name}"),
+            "hidden" => format!("{name}: hidden by another hook of the same name; see: homard hooks check"),
+            "on" => format!("{name}: enabled after the next restart of the gateway; hooks.internal.enabled is true"),
             state => format!("{name}: {state}"),
         });
     }
-    Ok(render::print(&render::harmless(&lines.join("\n")))?)
+    Ok(render::print(&render::strip_controls(&lines.join("\n")))?)
 }

@@ -3,31 +3,34 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use homard_plugins::{
-    Plugins, Settings, Setup,
-    internal::{Handler, LoadedScript, Script, Scripts as _},
+    PluginSetup, Plugins, Settings,
+    internal::{HookHandler, LoadedScript, Script, ScriptRunner as _},
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::Shown;
-use crate::cmd::plugins::{host, node_version};
+use super::HookList;
+use crate::{
+    cmd::plugins::{host, node_version},
+    render,
+};
 
 /// Timeout for loading all handlers.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The result of trying Node.
-pub(super) struct Trial {
+pub(super) struct NodeTrial {
     /// The version and path of Node, or why there is no usable one.
     pub(super) node: Result<String, String>,
     /// Errors of the handlers, by hook name; `None` if it can be loaded.
     pub(super) handlers: BTreeMap<String, Option<String>>,
 }
 
-impl Trial {
+impl NodeTrial {
     /// Tries the handlers of the enabled hooks; `None` if none of them needs Node.
     ///
     /// They are loaded in a temporary state directory, as a gateway would load them.
-    pub(super) async fn of(shown: &Shown, setup: &Setup) -> Option<Self> {
+    pub(super) async fn of(shown: &HookList, setup: &PluginSetup) -> Option<Self> {
         let scripts = shown.scripts();
         if scripts.is_empty() {
             return None;
@@ -39,7 +42,7 @@ impl Trial {
                 Ok(loaded) => names().zip(loaded.into_iter().map(Result::err)).collect(),
                 Err(why) => names().map(|name| (name, Some(why.clone()))).collect(),
             },
-            Err(_) => names().map(|name| (name, Some("it needs Node".to_owned()))).collect(),
+            Err(_) => names().map(|name| (name, Some("requires Node".to_owned()))).collect(),
         };
         Some(Self { node, handlers })
     }
@@ -50,11 +53,11 @@ impl Trial {
     }
 
     /// Returns the problems as lines for people.
-    pub(super) fn told(&self) -> Vec<String> {
+    pub(super) fn problem_lines(&self) -> Vec<String> {
         let node = self.node.as_ref().err().map(|why| format!("Node: {why}"));
         let cannot = self.handlers.iter().filter_map(|(name, why)| {
             let why = why.as_ref().filter(|_| self.node.is_ok())?;
-            Some(format!("{name}: its handler cannot be loaded: {why}"))
+            Some(format!("{name}: cannot load the handler: {why}"))
         });
         let needing = self.node.is_err().then(|| {
             let names: Vec<_> = self.handlers.keys().map(String::as_str).collect();
@@ -75,33 +78,33 @@ impl Trial {
     }
 }
 
-async fn load(scripts: &[Script], setup: &Setup) -> Result<Vec<Result<LoadedScript, String>>, String> {
-    let scratch = tempfile::tempdir().map_err(|error| format!("there is no place to try it: {error}"))?;
+async fn load(scripts: &[Script], setup: &PluginSetup) -> Result<Vec<Result<LoadedScript, String>>, String> {
+    let scratch = tempfile::tempdir().map_err(|error| format!("cannot create a temporary directory: {error}"))?;
     let settings = Settings { enabled: Some(false), ..setup.settings.clone() };
-    let setup = Setup { settings, state: scratch.path().to_owned(), ..setup.clone() };
+    let setup = PluginSetup { settings, state: scratch.path().to_owned(), ..setup.clone() };
     let plugins = Plugins::open(setup.clone(), &host(&setup));
-    let loaded = timeout(PATIENCE, plugins.node().load(scripts, PATIENCE)).await;
+    let loaded = timeout(LOAD_TIMEOUT, plugins.node().load(scripts, LOAD_TIMEOUT)).await;
     plugins.close().await;
     match loaded {
         Ok(Ok(loaded)) => Ok(loaded),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("Node is not ready after {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("Node is not ready after {}", render::duration(LOAD_TIMEOUT))),
     }
 }
 
-impl Shown {
+impl HookList {
     /// Returns the JavaScript handlers of the enabled hooks.
     fn scripts(&self) -> Vec<Script> {
-        let on = self.hooks.iter().filter(|(_, verdict)| verdict.takes_part());
+        let on = self.hooks.iter().filter(|(_, verdict)| verdict.is_active());
         let script = on.filter_map(|(hook, _)| match &hook.handler {
-            Handler::Script { path, export } => Some(Script {
+            HookHandler::Script { path, export } => Some(Script {
                 name: hook.name.clone(),
                 path: path.clone(),
                 export: export.clone(),
                 events: hook.events.clone(),
                 env: self.rules.entries.get(&hook.key).map(|entry| entry.env.clone()).unwrap_or_default(),
             }),
-            Handler::Program(_) | Handler::Bundled(_) => None,
+            HookHandler::Program(_) | HookHandler::Bundled(_) => None,
         });
         script.collect()
     }

@@ -9,47 +9,49 @@ use std::{
 
 use tempfile::NamedTempFile;
 
+use crate::render;
+
 /// A file to write.
 #[derive(Debug)]
-pub(super) struct Copy {
+pub(super) struct PlannedCopy {
     pub(super) to: PathBuf,
-    pub(super) what: What,
+    pub(super) what: CopyContent,
     /// Path of the backup of the existing file, if one is kept.
     pub(super) aside: Option<PathBuf>,
 }
 
 /// The content of a file.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum CopyContent {
     /// The content of this file.
     Of(PathBuf),
     /// This text.
     Text(String),
 }
 
-impl Copy {
+impl PlannedCopy {
     /// Writes the file; it is on disk when this returns.
-    pub(super) fn carry_out(&self) -> io::Result<()> {
+    pub(super) fn write(&self) -> io::Result<()> {
         let folder = self.to.parent().unwrap_or(Path::new("."));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         if let Some(aside) = &self.aside {
-            place(folder, aside, &mut File::open(&self.to)?)?;
+            write_atomic(folder, aside, &mut File::open(&self.to)?)?;
         }
         match &self.what {
-            What::Of(from) => {
-                place(folder, &self.to, &mut File::open(from)?)?;
+            CopyContent::Of(from) => {
+                write_atomic(folder, &self.to, &mut File::open(from)?)?;
                 match is_program(from) {
                     true => fs::set_permissions(&self.to, fs::Permissions::from_mode(0o700)),
                     false => Ok(()),
                 }
             }
-            What::Text(text) => place(folder, &self.to, &mut text.as_bytes()),
+            CopyContent::Text(text) => write_atomic(folder, &self.to, &mut text.as_bytes()),
         }
     }
 }
 
 /// Writes a file through a temporary one, which is readable by its owner only, and so is the result.
-fn place(folder: &Path, to: &Path, from: &mut impl io::Read) -> io::Result<()> {
+fn write_atomic(folder: &Path, to: &Path, from: &mut impl io::Read) -> io::Result<()> {
     let mut file = NamedTempFile::new_in(folder)?;
     io::copy(from, &mut file)?;
     file.as_file().sync_all()?;
@@ -69,13 +71,13 @@ pub(super) fn is_same(from: &Path, to: &Path) -> io::Result<bool> {
 
 /// Progress of copying, on a terminal.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct CopyProgress {
     done: usize,
     all: usize,
     is_shown: bool,
 }
 
-impl Progress {
+impl CopyProgress {
     pub(super) fn new(all: usize) -> Self {
         Self { done: 0, all, is_shown: io::stderr().is_terminal() }
     }
@@ -84,7 +86,7 @@ impl Progress {
         self.done += 1;
         if self.is_shown {
             // A failure cannot be reported and is ignored.
-            write!(io::stderr().lock(), "\rcopied {} of {} files\x1b[K", self.done, self.all).ok();
+            write!(io::stderr().lock(), "\rcopied {} of {}\x1b[K", self.done, render::count(self.all, "file")).ok();
         }
     }
 

@@ -6,20 +6,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::schedule::job::Job;
+use homard_agent::schedule::job::CronJob;
 use homard_proto::AgentId;
 use serde_json::{Map, Value, json};
 
 use super::{
-    copy::{Copy, What},
-    plan::{Plan, Wishes},
-    source::{self, Source},
-    transcripts::Fate,
+    copy::{CopyContent, PlannedCopy},
+    plan::{ImportOptions, ImportPlan},
+    source::{self, OpenclawState},
+    transcripts::ImportAction,
 };
-use crate::{assemble::channels::KINDS, config::Config, paths::Paths};
+use crate::{assemble::channels::CHANNEL_KINDS, config::Config, paths::Paths};
 
 /// Plans the import of `cron/jobs.json` and the history of its runs.
-pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), paths: &Paths, wishes: Wishes) {
+pub(super) fn plan_jobs(
+    plan: &mut ImportPlan,
+    (source, config): (&OpenclawState, &Config),
+    paths: &Paths,
+    wishes: ImportOptions,
+) {
     let from = source.root.join("cron/jobs.json");
     let theirs = match read(&from) {
         Ok(Some(file)) => file,
@@ -27,14 +32,14 @@ pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), path
         Err(why) => return plan.warn(&from.display(), &format!("not imported: {why}")),
     };
     if config.cron.store.is_some() {
-        let why = "is not imported: cron.store in the config says which file is used; if OpenClaw uses it, too, remove the key";
+        let why = "not imported: cron.store in the config selects another job file; if OpenClaw uses that file too, remove the key";
         return plan.warn(&from.display(), why);
     }
     let to = paths.state.join("cron/jobs.json");
     let ours = match read(&to) {
         Ok(ours) => ours,
         Err(why) => {
-            let why = format!("cannot be read, so that no job is imported: {why}");
+            let why = format!("cannot be read, so no job is imported: {why}");
             return plan.warn(&to.display(), &why);
         }
     };
@@ -46,24 +51,24 @@ pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), path
         let fate = match imported(plan, job, config) {
             Ok((id, job)) => {
                 let fate = add(&mut jobs, &id, job, wishes);
-                if matches!(fate, Fate::New) {
+                if matches!(fate, ImportAction::New) {
                     history(plan, &id, (&source.root, &paths.state));
                 }
                 fate
             }
             Err((name, why)) => {
                 plan.warn(&format!("job {name}"), &format!("not imported: {why}"));
-                Fate::Broken
+                ImportAction::Broken
             }
         };
-        is_changed |= matches!(fate, Fate::New | Fate::Updated);
+        is_changed |= matches!(fate, ImportAction::New | ImportAction::Updated);
         plan.counts.cron_jobs.push(fate);
     }
     if is_changed {
         file.insert("jobs".to_owned(), jobs.into());
         let text = format!("{:#}", Value::Object(file));
         let aside = is_there.then(|| to.with_added_extension("bak"));
-        plan.copies.push(Copy { to, what: What::Text(text), aside });
+        plan.copies.push(PlannedCopy { to, what: CopyContent::Text(text), aside });
     }
 }
 
@@ -86,24 +91,24 @@ fn list(file: &Map<String, Value>) -> Vec<Value> {
 }
 
 /// Converts a job and returns it with its id. An error has its name and the reason.
-fn imported(plan: &mut Plan, mut value: Value, config: &Config) -> Result<(String, Value), (String, String)> {
+fn imported(plan: &mut ImportPlan, mut value: Value, config: &Config) -> Result<(String, Value), (String, String)> {
     let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let name = text("name").or(text("id")).unwrap_or_else(|| "without a name".to_owned());
-    let job: Job = match serde_json::from_value(value.clone()) {
+    let job: CronJob = match serde_json::from_value(value.clone()) {
         Ok(job) => job,
         Err(error) => return Err((name, error.to_string())),
     };
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     if job.id.is_empty() || job.id.starts_with('.') || !job.id.chars().all(is_plain) {
-        return Err((name, format!("its id {:?} cannot be used", job.id)));
+        return Err((name, format!("invalid id {:?}", job.id)));
     }
     if let Some(state) = value.get_mut("state").and_then(Value::as_object_mut) {
         // It is not running here.
         state.remove("runningAtMs");
     }
-    if let Some(why) = obstacle(&job, config) {
+    if let Some(why) = unsupported_reason(&job, config) {
         if job.enabled {
-            plan.warn(&format!("job {name}"), &format!("is imported switched off: {why}"));
+            plan.warn(&format!("job {name}"), &format!("imported as disabled: {why}"));
         }
         value["enabled"] = false.into();
     }
@@ -111,7 +116,7 @@ fn imported(plan: &mut Plan, mut value: Value, config: &Config) -> Result<(Strin
 }
 
 /// Returns why a job cannot run here as it is.
-fn obstacle(job: &Job, config: &Config) -> Option<String> {
+fn unsupported_reason(job: &CronJob, config: &Config) -> Option<String> {
     if let Some(why) = job.unsupported() {
         return Some(why);
     }
@@ -121,13 +126,13 @@ fn obstacle(job: &Job, config: &Config) -> Option<String> {
         return Some(format!("there is no agent {agent} in the config"));
     }
     let channel = job.delivery.as_ref().and_then(|delivery| delivery["channel"].as_str());
-    let is_known = |channel: &str| channel == "last" || KINDS.iter().any(|(kind, _)| *kind == channel);
+    let is_known = |channel: &str| channel == "last" || CHANNEL_KINDS.iter().any(|(kind, _)| *kind == channel);
     let channel = channel.filter(|channel| !is_known(channel))?;
-    Some(format!("its answers go to the channel {channel}, which is not supported"))
+    Some(format!("its replies go to the channel {channel}, which is not supported"))
 }
 
 /// Adds a job to the existing ones.
-fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: Wishes) -> Fate {
+fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: ImportOptions) -> ImportAction {
     let without_state = |job: &Value| {
         let mut job = job.clone();
         if let Some(fields) = job.as_object_mut() {
@@ -137,24 +142,24 @@ fn add(jobs: &mut Vec<Value>, id: &str, job: Value, wishes: Wishes) -> Fate {
     };
     let Some(here) = jobs.iter_mut().find(|here| here["id"] == id) else {
         jobs.push(job);
-        return Fate::New;
+        return ImportAction::New;
     };
     if without_state(here) == without_state(&job) {
-        return Fate::Same;
+        return ImportAction::Same;
     }
-    if !wishes.replaces {
-        return Fate::Kept;
+    if !wishes.replace_existing {
+        return ImportAction::Kept;
     }
     let state = here.get_mut("state").map(Value::take);
     *here = job;
     if let Some(state) = state {
         here["state"] = state;
     }
-    Fate::Updated
+    ImportAction::Updated
 }
 
 /// Copies the history of a job's runs, if there is none here.
-fn history(plan: &mut Plan, id: &str, (there, here): (&Path, &Path)) {
+fn history(plan: &mut ImportPlan, id: &str, (there, here): (&Path, &Path)) {
     let name = PathBuf::from("cron/runs").join(format!("{id}.jsonl"));
     let (from, to) = (there.join(&name), here.join(&name));
     let is_file = from.symlink_metadata().is_ok_and(|found| found.is_file());
@@ -181,7 +186,7 @@ mod tests {
     fn a_job_that_cannot_run_here_is_switched_off_and_named() {
         let config = Config::parse("{agents: {list: [{id: 'main'}]}}").unwrap();
         let taken = |more: Value| {
-            let mut plan = Plan::default();
+            let mut plan = ImportPlan::default();
             let (_, job) = imported(&mut plan, job(&more), &config).unwrap();
             (job["enabled"].as_bool().unwrap(), plan.warnings)
         };
@@ -192,10 +197,10 @@ mod tests {
             (json!({"delivery": {"mode": "announce", "channel": "whatsapp"}}), "the channel whatsapp"),
         ] {
             let (is_on, warnings) = taken(more);
-            assert!(!is_on && warnings.len() == 1 && warnings[0].starts_with("job Daily: is imported switched off"));
+            assert!(!is_on && warnings.len() == 1 && warnings[0].starts_with("job Daily: imported as disabled: "));
             assert!(warnings[0].contains(why), "{warnings:?}");
         }
-        let mut plan = Plan::default();
+        let mut plan = ImportPlan::default();
         for broken in [json!({"id": "../x"}), json!({"id": ""}), json!({"schedule": 5})] {
             assert_eq!(imported(&mut plan, job(&broken), &config).unwrap_err().0, "Daily");
         }
@@ -203,13 +208,13 @@ mod tests {
 
     #[test]
     fn a_job_that_is_here_stays_and_its_state_with_it() {
-        let wishes = |replaces| Wishes { replaces, writes_defaults: false };
+        let wishes = |replaces| ImportOptions { replace_existing: replaces, write_defaults: false };
         let mut jobs = vec![job(&json!({"state": {"lastRunAtMs": 9}}))];
-        assert_eq!(add(&mut jobs, "j1", job(&json!({})), wishes(false)), Fate::Same);
-        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(false)), Fate::Kept);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({})), wishes(false)), ImportAction::Same);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(false)), ImportAction::Kept);
         assert_eq!(jobs[0]["name"], "Daily");
-        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(true)), Fate::Updated);
+        assert_eq!(add(&mut jobs, "j1", job(&json!({"name": "Other"})), wishes(true)), ImportAction::Updated);
         assert_eq!((&jobs[0]["name"], &jobs[0]["state"]), (&json!("Other"), &json!({"lastRunAtMs": 9})));
-        assert_eq!(add(&mut jobs, "j2", job(&json!({"id": "j2"})), wishes(false)), Fate::New);
+        assert_eq!(add(&mut jobs, "j2", job(&json!({"id": "j2"})), wishes(false)), ImportAction::New);
     }
 }

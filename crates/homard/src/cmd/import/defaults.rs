@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// A setting that the config leaves unset and whose default differs.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Meant {
+pub(super) struct DefaultDifference {
     pub(super) key: &'static str,
     /// OpenClaw's default.
     pub(super) theirs: Value,
@@ -16,14 +16,14 @@ pub(super) struct Meant {
 }
 
 /// Returns the unset settings with different defaults. The paths are OpenClaw's state directory and ours.
-pub(super) fn unsaid(config: &Map<String, Value>, (theirs, ours): (&Path, &Path)) -> Vec<Meant> {
-    let meant = |key, theirs, ours: &str| Meant { key, theirs, ours: ours.to_owned() };
+pub(super) fn unset_defaults(config: &Map<String, Value>, (theirs, ours): (&Path, &Path)) -> Vec<DefaultDifference> {
+    let meant = |key, theirs, ours: &str| DefaultDifference { key, theirs, ours: ours.to_owned() };
     let all = [
         (meant("messages.queue.mode", json!("collect"), "steer"), "messages.queue.mode"),
         (meant("messages.queue.debounceMs", json!(1000), "500"), "messages.queue.debounceMs"),
         (meant("session.reset", json!({"mode": "daily", "atHour": 4}), "no automatic reset"), "session.idleMinutes"),
         (
-            meant("session.dmScope", json!("main"), "main for the owner, per-channel-peer for anybody else"),
+            meant("session.dmScope", json!("main"), "main for the owner, per-channel-peer for other senders"),
             "session.dmScope",
         ),
         (
@@ -46,7 +46,7 @@ fn lookup<'a>(config: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 }
 
 /// Returns the config's text with these settings added. Comments, order and spelling of everything else stay.
-pub(super) fn written(text: &str, settings: &[Meant]) -> Result<String, String> {
+pub(super) fn with_defaults(text: &str, settings: &[DefaultDifference]) -> Result<String, String> {
     // Each is inserted at the beginning of its object, so in reverse order.
     settings.iter().rev().try_fold(text.to_owned(), |text, meant| insert(&text, meant.key, &meant.theirs))
 }
@@ -67,7 +67,7 @@ fn insert(text: &str, key: &str, value: &Value) -> Result<String, String> {
         names.remove(0);
         depth += 1;
         if names.is_empty() {
-            return Err(cannot("it is there"));
+            return Err(cannot("the key already exists"));
         }
     }
     let value = names[1..].iter().rev().fold(value.clone(), |value, name| json!({*name: value}));
@@ -84,7 +84,7 @@ mod tests {
 
     fn open(config: &Value) -> Vec<&'static str> {
         let config = config.as_object().cloned().unwrap();
-        let found = unsaid(&config, (Path::new("/o"), Path::new("/h")));
+        let found = unset_defaults(&config, (Path::new("/o"), Path::new("/h")));
         found.into_iter().map(|meant| meant.key).collect()
     }
 
@@ -114,9 +114,9 @@ mod tests {
     fn settings_are_written_and_all_else_stays() {
         let text = "// mine\n{\n  agents: {defaults: {workspace: '/w'}}, // where\n  messages: {},\n}\n";
         let config = object(text).unwrap();
-        let settings = unsaid(&config, (Path::new("/o"), Path::new("/h")));
+        let settings = unset_defaults(&config, (Path::new("/o"), Path::new("/h")));
         assert_eq!(
-            written(text, &settings).unwrap(),
+            with_defaults(text, &settings).unwrap(),
             "// mine\n{\n  \"session\": {\n    \"reset\": {\"mode\":\"daily\",\"atHour\":4},\"dmScope\":\"main\"},\
              \n  agents: {defaults: {workspace: '/w'}}, // where\
              \n  messages: {\n    \"queue\": {\n      \"mode\": \"collect\",\"debounceMs\":1000}},\n}\n"
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn every_setting_fits_into_every_config() {
         for text in ["{}", "{messages: {queue: {}}}", "{\"session\": {}, \"agents\": {\"list\": []}}"] {
-            let settings = unsaid(&object(text).unwrap(), (Path::new("/o"), Path::new("/h")));
-            let text = written(text, &settings).unwrap();
+            let settings = unset_defaults(&object(text).unwrap(), (Path::new("/o"), Path::new("/h")));
+            let text = with_defaults(text, &settings).unwrap();
             let config = object(&text).unwrap();
             for meant in settings {
                 assert_eq!(lookup(&config, meant.key), Some(&meant.theirs), "{text}");
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_config_of_another_shape_is_left_alone() {
-        let settings = [Meant { key: "session.reset", theirs: json!({}), ours: String::new() }];
-        let refused = written("{session: 7}", &settings);
+        let settings = [DefaultDifference { key: "session.reset", theirs: json!({}), ours: String::new() }];
+        let refused = with_defaults("{session: 7}", &settings);
         assert_eq!(refused, Err("session.reset cannot be written: session is not an object".to_owned()));
     }
 }

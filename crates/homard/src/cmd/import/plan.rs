@@ -11,80 +11,80 @@ use homard_proto::{AgentId, SessionKey, session::Record};
 use serde_json::Value;
 
 use super::{
-    copy::{Copy, What},
+    copy::{CopyContent, PlannedCopy},
     cron,
-    defaults::Meant,
+    defaults::DefaultDifference,
     settings, skills,
-    source::{self, Source},
-    transcripts::{self, Fate},
+    source::{self, OpenclawState},
+    transcripts::{self, ImportAction},
 };
 use crate::{paths::Paths, render};
 
 /// Options of the import.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wishes {
+pub(super) struct ImportOptions {
     /// An existing config and existing auth profiles are replaced.
-    pub(super) replaces: bool,
+    pub(super) replace_existing: bool,
     /// OpenClaw's defaults are written into the config.
-    pub(super) writes_defaults: bool,
+    pub(super) write_defaults: bool,
 }
 
 /// The plan of an import.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) copies: Vec<Copy>,
+pub(super) struct ImportPlan {
+    pub(super) copies: Vec<PlannedCopy>,
     /// Records to store once all files are copied.
     pub(super) sessions: Vec<(SessionKey, Record)>,
-    pub(super) counts: Counts,
+    pub(super) counts: ImportCounts,
     /// Unset settings whose defaults differ.
-    pub(super) defaults: Vec<Meant>,
+    pub(super) defaults: Vec<DefaultDifference>,
     /// True if the written config contains them.
     pub(super) defaults_are_written: bool,
     pub(super) warnings: Vec<String>,
     /// What exists and is not imported, and why.
-    pub(super) left: Vec<(&'static str, &'static str)>,
+    pub(super) not_imported: Vec<(&'static str, &'static str)>,
 }
 
 /// The fates of all items, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) config: Vec<Fate>,
-    pub(super) sessions: Vec<Fate>,
-    pub(super) transcripts: Vec<Fate>,
-    pub(super) auth_profiles: Vec<Fate>,
-    pub(super) skills: Vec<Fate>,
-    pub(super) cron_jobs: Vec<Fate>,
+pub(super) struct ImportCounts {
+    pub(super) config: Vec<ImportAction>,
+    pub(super) sessions: Vec<ImportAction>,
+    pub(super) transcripts: Vec<ImportAction>,
+    pub(super) auth_profiles: Vec<ImportAction>,
+    pub(super) skills: Vec<ImportAction>,
+    pub(super) cron_jobs: Vec<ImportAction>,
 }
 
-impl Plan {
+impl ImportPlan {
     /// Adds a warning about a file or a session.
     pub(super) fn warn(&mut self, what: &dyn std::fmt::Display, why: &str) {
-        self.warnings.push(render::harmless(&format!("{what}: {why}")));
+        self.warnings.push(render::strip_controls(&format!("{what}: {why}")));
     }
 
     /// Adds a file to be copied unchanged.
     pub(super) fn copy(&mut self, from: &Path, to: &Path) {
-        self.copies.push(Copy { to: to.to_owned(), what: What::Of(from.to_owned()), aside: None });
+        self.copies.push(PlannedCopy { to: to.to_owned(), what: CopyContent::Of(from.to_owned()), aside: None });
     }
 }
 
 /// Examines everything and makes the plan. `known` are the existing sessions.
 pub(super) fn make(
-    source: &Source,
+    source: &OpenclawState,
     paths: &Paths,
     known: &BTreeMap<SessionKey, Record>,
-    wishes: Wishes,
-) -> Result<Plan> {
-    let mut plan = Plan { left: source.left(), ..Plan::default() };
+    wishes: ImportOptions,
+) -> Result<ImportPlan> {
+    let mut plan = ImportPlan { not_imported: source.not_imported(), ..ImportPlan::default() };
     let config = settings::config(&mut plan, source, paths, wishes);
     settings::approvals(&mut plan, source, paths, wishes);
-    skills::decide(&mut plan, (source, &config), paths, wishes);
-    cron::decide(&mut plan, (source, &config), paths, wishes);
+    skills::plan_skills(&mut plan, (source, &config), paths, wishes);
+    cron::plan_jobs(&mut plan, (source, &config), paths, wishes);
     for (agent, folder) in &source.agents {
         settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), wishes);
         let sessions = folder.join("sessions");
         if sessions.is_dir() {
-            let mut desk = Desk { plan: &mut plan, paths, known, agent, sessions, fates: BTreeMap::new() };
+            let mut desk = SessionPlanner { plan: &mut plan, paths, known, agent, sessions, fates: BTreeMap::new() };
             desk.transcripts()?;
             desk.records();
         }
@@ -93,17 +93,17 @@ pub(super) fn make(
 }
 
 /// Plans the sessions of one agent.
-struct Desk<'a> {
-    plan: &'a mut Plan,
+struct SessionPlanner<'a> {
+    plan: &'a mut ImportPlan,
     paths: &'a Paths,
     known: &'a BTreeMap<SessionKey, Record>,
     agent: &'a AgentId,
     sessions: PathBuf,
     /// The fate of each transcript, by its target agent and name.
-    fates: BTreeMap<(AgentId, String), Fate>,
+    fates: BTreeMap<(AgentId, String), ImportAction>,
 }
 
-impl Desk<'_> {
+impl SessionPlanner<'_> {
     /// Plans every transcript, also of sessions that a reset left behind.
     fn transcripts(&mut self) -> Result<()> {
         for (name, path) in source::listed(&self.sessions)? {
@@ -115,19 +115,19 @@ impl Desk<'_> {
     }
 
     /// Plans a transcript in the directory of an agent.
-    fn transcript(&mut self, agent: AgentId, name: String) -> Fate {
+    fn transcript(&mut self, agent: AgentId, name: String) -> ImportAction {
         let place = (agent, name);
         if let Some(&fate) = self.fates.get(&place) {
             return fate;
         }
         let (from, to) = (self.sessions.join(&place.1), folder(self.paths, &place.0).join(&place.1));
-        let look = transcripts::look(&from, &to);
+        let look = transcripts::decide(&from, &to);
         if let Some(remark) = look.remark {
             self.plan.warn(&from.display(), &remark);
         }
         match look.fate {
-            Fate::New | Fate::Updated => self.plan.copy(&from, &to),
-            Fate::Same | Fate::Kept | Fate::Broken => {}
+            ImportAction::New | ImportAction::Updated => self.plan.copy(&from, &to),
+            ImportAction::Same | ImportAction::Kept | ImportAction::Broken => {}
         }
         self.plan.counts.transcripts.push(look.fate);
         self.fates.insert(place, look.fate);
@@ -145,7 +145,7 @@ impl Desk<'_> {
         let values = match values {
             Ok(values) => values,
             Err(why) => {
-                let why = format!("cannot be read, so the transcripts of this agent belong to no session: {why}");
+                let why = format!("cannot be read, so the transcripts of this agent are not linked to sessions: {why}");
                 return self.plan.warn(&path.display(), &why);
             }
         };
@@ -155,11 +155,11 @@ impl Desk<'_> {
                 Ok((key, record)) => {
                     let newer = records.get(&key).is_none_or(|other| other.updated_at < record.updated_at);
                     if newer && let Some(older) = records.insert(key.clone(), record) {
-                        self.plan.warn(&key, &format!("is there twice; {} is the older one", older.session_id));
+                        self.plan.warn(&key, &format!("occurs twice; {} is the older one", older.session_id));
                     }
                 }
                 Err(why) => {
-                    self.plan.counts.sessions.push(Fate::Broken);
+                    self.plan.counts.sessions.push(ImportAction::Broken);
                     self.plan.warn(&format!("session {name}"), &format!("not imported: {why}"));
                 }
             }
@@ -170,21 +170,23 @@ impl Desk<'_> {
         }
     }
 
-    fn record(&mut self, key: SessionKey, mut record: Record) -> Fate {
+    fn record(&mut self, key: SessionKey, mut record: Record) -> ImportAction {
         let home = key.agent().cloned().unwrap_or_else(AgentId::main);
         let name = self.name(&key, &record);
         let transcript = name.clone().map(|name| self.transcript(home.clone(), name));
         match (transcript, self.known.get(&key)) {
-            (Some(Fate::Broken), _) => {
+            (Some(ImportAction::Broken), _) => {
                 self.plan.warn(&format!("session {key}"), "not imported: its transcript cannot be used");
-                return Fate::Broken;
+                return ImportAction::Broken;
             }
-            (_, Some(here)) if here.updated_at > record.updated_at => return Fate::Kept,
-            (Some(Fate::Kept), Some(here)) if here.session_id == record.session_id => return Fate::Kept,
+            (_, Some(here)) if here.updated_at > record.updated_at => return ImportAction::Kept,
+            (Some(ImportAction::Kept), Some(here)) if here.session_id == record.session_id => {
+                return ImportAction::Kept;
+            }
             (_, Some(here)) if here.updated_at == record.updated_at && here.session_id == record.session_id => {
-                return Fate::Same;
+                return ImportAction::Same;
             }
-            (Some(Fate::New | Fate::Updated | Fate::Same | Fate::Kept) | None, _) => {}
+            (Some(ImportAction::New | ImportAction::Updated | ImportAction::Same | ImportAction::Kept) | None, _) => {}
         }
         if record.extra.shift_remove("sessionFile").is_some()
             && let Some(name) = name
@@ -192,7 +194,7 @@ impl Desk<'_> {
             let path = folder(self.paths, &home).join(name);
             record.extra.insert("sessionFile".to_owned(), Value::String(path.display().to_string()));
         }
-        let fate = if self.known.contains_key(&key) { Fate::Updated } else { Fate::New };
+        let fate = if self.known.contains_key(&key) { ImportAction::Updated } else { ImportAction::New };
         self.plan.sessions.push((key, record));
         fate
     }
@@ -206,7 +208,7 @@ impl Desk<'_> {
         let given = given.filter(|name| name.ends_with(".jsonl") && name.contains(id) && !name.starts_with('.'));
         let found = given.into_iter().chain([format!("{id}.jsonl")]).find(|name| self.sessions.join(name).is_file());
         if found.is_none() {
-            self.plan.warn(&format!("session {key}"), "has no transcript; it begins empty");
+            self.plan.warn(&format!("session {key}"), "has no transcript; the session starts empty");
         }
         found
     }

@@ -4,27 +4,27 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{plan::Plan, transcripts::Fate};
-use crate::render;
+use super::{plan::ImportPlan, transcripts::ImportAction};
+use crate::render::{self, Table};
 
-const FATES: [(&str, Fate); 5] = [
-    ("new", Fate::New),
-    ("updated", Fate::Updated),
-    ("same", Fate::Same),
-    ("kept", Fate::Kept),
-    ("broken", Fate::Broken),
+const FATES: [(&str, ImportAction); 5] = [
+    ("new", ImportAction::New),
+    ("updated", ImportAction::Updated),
+    ("same", ImportAction::Same),
+    ("kept", ImportAction::Kept),
+    ("broken", ImportAction::Broken),
 ];
 
 /// The report of an import or a dry run.
-pub(super) struct Report<'a> {
-    pub(super) plan: &'a Plan,
+pub(super) struct ImportReport<'a> {
+    pub(super) plan: &'a ImportPlan,
     pub(super) source: &'a Path,
     pub(super) state: &'a Path,
     pub(super) is_dry: bool,
 }
 
-impl Report<'_> {
-    fn counts(&self) -> [(&'static str, &[Fate]); 6] {
+impl ImportReport<'_> {
+    fn counts(&self) -> [(&'static str, &[ImportAction]); 6] {
         let counts = &self.plan.counts;
         [
             ("config", &counts.config),
@@ -55,7 +55,8 @@ impl Report<'_> {
         let meant = plan.defaults.iter();
         let meant = meant.map(|meant| json!({"key": meant.key, "openclaw": meant.theirs, "homard": meant.ours}));
         document["defaults"] = meant.collect();
-        document["notImported"] = plan.left.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
+        document["notImported"] =
+            plan.not_imported.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
         document
     }
 
@@ -63,32 +64,32 @@ impl Report<'_> {
     pub(super) fn text(&self) -> String {
         let (source, state, plan) = (self.source.display(), self.state.display(), self.plan);
         let mut parts = vec![if self.is_dry {
-            format!("An import from {source} to {state} would do this; nothing was changed.")
+            format!("An import from {source} to {state} would have the following result; nothing was changed.")
         } else {
             format!("Imported from {source} to {state}.")
         }];
         let titles = std::iter::once(String::new()).chain(FATES.map(|(word, _)| word.to_uppercase()));
-        let row = |(name, fates): (&str, &[Fate])| {
+        let row = |(name, fates): (&str, &[ImportAction])| {
             let counts = FATES.map(|(_, fate)| count(fates, fate).to_string());
             std::iter::once(name.to_owned()).chain(counts).collect()
         };
-        let rows: Vec<_> = std::iter::once(titles.collect()).chain(self.counts().map(row)).collect();
-        parts.push(render::table(&rows));
+        let rows = std::iter::once(titles.collect()).chain(self.counts().map(row)).collect();
+        parts.push(Table::list(rows).fit(render::width()));
         parts.extend(self.defaults());
         if !plan.warnings.is_empty() {
-            parts.push(lines("Worth knowing:", plan.warnings.iter().cloned()));
+            parts.push(lines("Warnings:", plan.warnings.iter().cloned()));
         }
-        if !plan.left.is_empty() {
-            parts.push(lines("Not imported:", plan.left.iter().map(|(name, why)| format!("{name}: {why}"))));
+        if !plan.not_imported.is_empty() {
+            parts.push(lines("Not imported:", plan.not_imported.iter().map(|(name, why)| format!("{name}: {why}"))));
         }
-        if count(&plan.counts.cron_jobs, Fate::New) > 0 {
+        if count(&plan.counts.cron_jobs, ImportAction::New) > 0 {
             parts.push(
-                "As long as OpenClaw's gateway runs, too, its jobs run twice; stop it, or: openclaw cron disable ID"
+                "While OpenClaw's gateway is running too, the imported jobs run twice; stop it, or run: openclaw cron disable ID"
                     .to_owned(),
             );
         }
         if !self.is_dry {
-            parts.push("See what is there now with: homard sessions".to_owned());
+            parts.push("List the sessions with: homard sessions".to_owned());
         }
         parts.join("\n\n")
     }
@@ -97,22 +98,22 @@ impl Report<'_> {
         let plan = self.plan;
         let lead = match (plan.defaults.is_empty(), plan.defaults_are_written) {
             (true, _) => return None,
-            (false, true) => "OpenClaw's defaults, now written into the config because Homard has others:",
+            (false, true) => "Defaults of OpenClaw that were written to the config because Homard's differ:",
             (false, false) => {
-                "The config leaves this open, and Homard's defaults are others (--write-defaults writes OpenClaw's):"
+                "Settings that are not in the config and whose defaults differ (--write-defaults writes OpenClaw's):"
             }
         };
         let titles = ["SETTING", "OPENCLAW", "HOMARD"].map(str::to_owned).to_vec();
-        let row = |meant: &super::defaults::Meant| {
+        let row = |meant: &super::defaults::DefaultDifference| {
             let theirs = meant.theirs.as_str().map_or_else(|| meant.theirs.to_string(), str::to_owned);
             vec![meant.key.to_owned(), theirs, meant.ours.clone()]
         };
-        let rows: Vec<_> = std::iter::once(titles).chain(plan.defaults.iter().map(row)).collect();
-        Some(format!("{lead}\n{}", render::table(&rows)))
+        let rows = std::iter::once(titles).chain(plan.defaults.iter().map(row)).collect();
+        Some(format!("{lead}\n{}", Table::list(rows).fit(render::width())))
     }
 }
 
-fn count(fates: &[Fate], fate: Fate) -> usize {
+fn count(fates: &[ImportAction], fate: ImportAction) -> usize {
     fates.iter().filter(|one| **one == fate).count()
 }
 

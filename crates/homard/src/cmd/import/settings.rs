@@ -6,41 +6,46 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_agent::approval::Policy;
+use homard_agent::approval::ApprovalPolicy;
 use serde_json::{Map, Value};
 
 use super::{
-    copy::{self, Copy, What},
+    copy::{self, CopyContent, PlannedCopy},
     defaults,
-    plan::{Plan, Wishes},
-    source::{self, Source},
-    transcripts::Fate,
+    plan::{ImportOptions, ImportPlan},
+    source::{self, OpenclawState},
+    transcripts::ImportAction,
 };
 use crate::{auth, config::Config, paths::Paths};
 
 /// Plans the config, and returns the one that will be in use.
-pub(super) fn config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) -> Config {
+pub(super) fn config(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, wishes: ImportOptions) -> Config {
     let text = chosen_config(plan, source, paths, wishes);
     let text = text.or_else(|| fs::read_to_string(&paths.config).ok()).unwrap_or_default();
     Config::read(&paths.config, &text).config
 }
 
 /// Plans the config. An existing one is kept unless it is to be replaced. Returns the imported text, if any.
-fn chosen_config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) -> Option<String> {
+fn chosen_config(
+    plan: &mut ImportPlan,
+    source: &OpenclawState,
+    paths: &Paths,
+    wishes: ImportOptions,
+) -> Option<String> {
     let from = source.config.as_ref()?;
     let read = fs::read_to_string(from).map_err(|reason| reason.to_string());
     let read = read.and_then(|text| Ok((source::object(&text)?, text)));
     let (fields, text) = match read {
         Ok(read) => read,
         Err(why) => {
-            plan.counts.config.push(Fate::Broken);
+            plan.counts.config.push(ImportAction::Broken);
             plan.warn(&from.display(), &format!("not imported: {why}"));
             return None;
         }
     };
-    let open = defaults::unsaid(&fields, (&source.root, &paths.state));
+    let open = defaults::unset_defaults(&fields, (&source.root, &paths.state));
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
-    let (text, is_written) = match wishes.writes_defaults.then(|| defaults::written(&text, &open)) {
+    let (text, is_written) = match wishes.write_defaults.then(|| defaults::with_defaults(&text, &open)) {
         Some(Ok(text)) => (text, true),
         Some(Err(why)) => {
             plan.warn(&from.display(), &why);
@@ -50,39 +55,39 @@ fn chosen_config(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes
     };
     let to = &paths.config;
     let fate = match fs::read_to_string(to) {
-        Ok(ours) if ours == text => Fate::Same,
-        Err(reason) if reason.kind() == ErrorKind::NotFound => Fate::New,
-        Ok(_) | Err(_) if wishes.replaces => Fate::Updated,
-        Ok(_) | Err(_) => Fate::Kept,
+        Ok(ours) if ours == text => ImportAction::Same,
+        Err(reason) if reason.kind() == ErrorKind::NotFound => ImportAction::New,
+        Ok(_) | Err(_) if wishes.replace_existing => ImportAction::Updated,
+        Ok(_) | Err(_) => ImportAction::Kept,
     };
     plan.counts.config.push(fate);
     match fate {
-        Fate::Kept | Fate::Broken => {
-            plan.warn(&to.display(), "is there and stays; replace it with --force");
+        ImportAction::Kept | ImportAction::Broken => {
+            plan.warn(&to.display(), "already exists and is kept; replace it with --force");
             return None;
         }
-        Fate::New | Fate::Updated => {
-            let aside = (fate == Fate::Updated).then(|| beside(to));
-            plan.copies.push(Copy { to: to.clone(), what: What::Text(text.clone()), aside });
+        ImportAction::New | ImportAction::Updated => {
+            let aside = (fate == ImportAction::Updated).then(|| backup_path(to));
+            plan.copies.push(PlannedCopy { to: to.clone(), what: CopyContent::Text(text.clone()), aside });
         }
-        Fate::Same => {}
+        ImportAction::Same => {}
     }
     (plan.defaults, plan.defaults_are_written) = (open, is_written);
     if is_exposed(&fields) {
         plan.warn(&to.display(), EXPOSED);
     }
     if includes(&Value::Object(fields)) {
-        plan.warn(&from.display(), "takes in other files with $include; they are not imported");
+        plan.warn(&from.display(), "includes other files with $include; they are not imported");
     }
     for problem in Config::read(to, &text).problems {
-        plan.warn(&to.display(), &format!("is not valid as it is: {problem}"));
+        plan.warn(&to.display(), &format!("not valid after the import: {problem}"));
     }
     Some(text)
 }
 
 /// Warning about a config that OpenClaw accepts and Homard does not.
-const EXPOSED: &str = "has a gateway.bind for other machines without TLS, with which the gateway does not start; set \
-                       gateway.tls.enabled to true or gateway.bind to loopback, or see \"From other machines\" in docs/gateway.md";
+const EXPOSED: &str = "gateway.bind is open to other machines without TLS, so the gateway does not start; set \
+                       gateway.tls.enabled to true or gateway.bind to loopback, or see \"From other machines\" in: homard docs gateway";
 
 /// Returns true if a config exposes the gateway to other machines without TLS.
 fn is_exposed(fields: &Map<String, Value>) -> bool {
@@ -91,7 +96,7 @@ fn is_exposed(fields: &Map<String, Value>) -> bool {
     is_open && gateway.pointer("/tls/enabled") != Some(&Value::Bool(true)) && gateway["trustedProxies"].is_null()
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn backup_path(path: &Path) -> PathBuf {
     path.with_added_extension("bak")
 }
 
@@ -105,7 +110,7 @@ fn includes(value: &Value) -> bool {
 }
 
 /// Plans the approval rules for commands, with a warning: the file has the same format here.
-pub(super) fn approvals(plan: &mut Plan, source: &Source, paths: &Paths, wishes: Wishes) {
+pub(super) fn approvals(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, wishes: ImportOptions) {
     let name = "exec-approvals.json";
     let (from, to) = (source.root.join(name), paths.state.join(name));
     let text = match fs::read_to_string(&from) {
@@ -113,47 +118,47 @@ pub(super) fn approvals(plan: &mut Plan, source: &Source, paths: &Paths, wishes:
         Err(reason) if reason.kind() == ErrorKind::NotFound => return,
         Err(reason) => return plan.warn(&from.display(), &format!("not imported: {reason}")),
     };
-    if let Err(why) = Policy::parse(&text) {
+    if let Err(why) = ApprovalPolicy::parse(&text) {
         return plan.warn(&from.display(), &format!("not imported: {why}"));
     }
     let is_there = to.exists();
     if is_there && copy::is_same(&from, &to).unwrap_or(false) {
         return;
     }
-    if is_there && !wishes.replaces {
-        return plan.warn(&to.display(), "is there and stays; replace it with --force");
+    if is_there && !wishes.replace_existing {
+        return plan.warn(&to.display(), "already exists and is kept; replace it with --force");
     }
-    plan.copies.push(Copy { aside: is_there.then(|| beside(&to)), to, what: What::Text(text) });
-    plan.warn(&name, "is copied; of it and tools.exec in the config, the stricter counts");
+    plan.copies.push(PlannedCopy { aside: is_there.then(|| backup_path(&to)), to, what: CopyContent::Text(text) });
+    plan.warn(&name, "copied; the stricter of this file and tools.exec in the config applies");
 }
 
 /// Plans the auth profiles of one agent, given its directories there and here.
-pub(super) fn auth_profiles(plan: &mut Plan, there: &Path, here: &Path, wishes: Wishes) {
+pub(super) fn auth_profiles(plan: &mut ImportPlan, there: &Path, here: &Path, wishes: ImportOptions) {
     let name = "agent/auth-profiles.json";
     let (from, to) = (there.join(name), here.join(name));
     let bytes = match fs::read(&from) {
         Ok(bytes) => bytes,
         Err(reason) if reason.kind() == ErrorKind::NotFound => return,
         Err(reason) => {
-            plan.counts.auth_profiles.push(Fate::Broken);
+            plan.counts.auth_profiles.push(ImportAction::Broken);
             return plan.warn(&from.display(), &format!("not imported: {reason}"));
         }
     };
     let fate = match serde_json::from_slice::<Map<String, Value>>(&bytes) {
-        Err(_) => Fate::Broken,
+        Err(_) => ImportAction::Broken,
         // A file that only has the health of environment keys may be overwritten.
-        Ok(_) if !auth::file::has_profiles(&to) => Fate::New,
-        Ok(_) if copy::is_same(&from, &to).unwrap_or(false) => Fate::Same,
-        Ok(_) if wishes.replaces => Fate::Updated,
-        Ok(_) => Fate::Kept,
+        Ok(_) if !auth::file::has_profiles(&to) => ImportAction::New,
+        Ok(_) if copy::is_same(&from, &to).unwrap_or(false) => ImportAction::Same,
+        Ok(_) if wishes.replace_existing => ImportAction::Updated,
+        Ok(_) => ImportAction::Kept,
     };
     plan.counts.auth_profiles.push(fate);
     match fate {
-        Fate::New | Fate::Updated => plan.copy(&from, &to),
-        Fate::Same => {}
-        Fate::Kept => plan.warn(&to.display(), "is there and stays; replace it with --force"),
+        ImportAction::New | ImportAction::Updated => plan.copy(&from, &to),
+        ImportAction::Same => {}
+        ImportAction::Kept => plan.warn(&to.display(), "already exists and is kept; replace it with --force"),
         // The parser's message could quote the content.
-        Fate::Broken => plan.warn(&from.display(), "not imported: it is no JSON object"),
+        ImportAction::Broken => plan.warn(&from.display(), "not imported: not a JSON object"),
     }
 }
 

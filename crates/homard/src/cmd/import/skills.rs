@@ -6,29 +6,34 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_skills::{Level, Limits, Roots, discover};
+use homard_skills::{DiscoveryLimits, ProblemLevel, SkillRoots, discover};
 
 use super::{
     copy,
-    plan::{Plan, Wishes},
-    source::{self, Source},
-    transcripts::Fate,
+    plan::{ImportOptions, ImportPlan},
+    source::{self, OpenclawState},
+    transcripts::ImportAction,
 };
-use crate::{assemble::office::workspace, config::Config, paths::Paths};
+use crate::{assemble::factory::workspace, config::Config, paths::Paths};
 
 /// Maximum number of files of a skill.
-const MOST_FILES: usize = 2_000;
+const MAX_FILES: usize = 2_000;
 
 /// Maximum total size of a skill in bytes.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Plans all skills: the shared ones, and those in workspaces that Homard will not use itself.
-pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), paths: &Paths, wishes: Wishes) {
+pub(super) fn plan_skills(
+    plan: &mut ImportPlan,
+    (source, config): (&OpenclawState, &Config),
+    paths: &Paths,
+    wishes: ImportOptions,
+) {
     folder(plan, &source.root.join("skills"), &paths.state.join("skills"), wishes);
     for agent in config.agents.members() {
         // A workspace that the config names is used in place, with its skills.
         let is_named =
-            agent.said.workspace.is_some() || (agent.is_default && config.agents.defaults.workspace.is_some());
+            agent.config.workspace.is_some() || (agent.is_default && config.agents.defaults.workspace.is_some());
         if is_named {
             continue;
         }
@@ -43,7 +48,7 @@ pub(super) fn decide(plan: &mut Plan, (source, config): (&Source, &Config), path
     }
 }
 
-fn folder(plan: &mut Plan, from: &Path, to: &Path, wishes: Wishes) {
+fn folder(plan: &mut ImportPlan, from: &Path, to: &Path, wishes: ImportOptions) {
     if !from.is_dir() {
         return;
     }
@@ -51,33 +56,38 @@ fn folder(plan: &mut Plan, from: &Path, to: &Path, wishes: Wishes) {
         Ok(names) => names,
         Err(why) => return plan.warn(&from.display(), &format!("not imported: {why:#}")),
     };
-    let found = discover(&Roots { extra: vec![from.to_owned()], ..Roots::default() }, &Limits::default());
+    let found =
+        discover(&SkillRoots { extra: vec![from.to_owned()], ..SkillRoots::default() }, &DiscoveryLimits::default());
     for (name, path) in names.into_iter().filter(|(name, path)| path.is_dir() && !name.starts_with('.')) {
         let title = format!("skill {name}");
         let is_its = |other: &Path| other.starts_with(&path);
-        for problem in found.problems.iter().filter(|one| one.level == Level::Warning && is_its(&one.path)) {
-            plan.warn(&title, &problem.what);
+        for problem in found.problems.iter().filter(|one| one.level == ProblemLevel::Warning && is_its(&one.path)) {
+            plan.warn(&title, &problem.message);
         }
         let read = match found.skills.iter().any(|skill| is_its(&skill.dir)) {
             true => contents(&path),
-            false => Err("it has no SKILL.md that can be used".to_owned()),
+            false => Err("no usable SKILL.md".to_owned()),
         };
         let files = match read {
             Ok(files) => files,
             Err(why) => {
-                plan.counts.skills.push(Fate::Broken);
+                plan.counts.skills.push(ImportAction::Broken);
                 plan.warn(&title, &format!("not imported: {why}"));
                 continue;
             }
         };
         let here = to.join(&name);
         let fate = match fate(&path, &here, &files) {
-            Fate::Kept if wishes.replaces => Fate::Updated,
-            fate @ (Fate::New | Fate::Updated | Fate::Same | Fate::Kept | Fate::Broken) => fate,
+            ImportAction::Kept if wishes.replace_existing => ImportAction::Updated,
+            fate @ (ImportAction::New
+            | ImportAction::Updated
+            | ImportAction::Same
+            | ImportAction::Kept
+            | ImportAction::Broken) => fate,
         };
         plan.counts.skills.push(fate);
         match fate {
-            Fate::New | Fate::Updated => {
+            ImportAction::New | ImportAction::Updated => {
                 for file in files.keys() {
                     let (from, to) = (path.join(file), here.join(file));
                     if !copy::is_same(&from, &to).unwrap_or(false) {
@@ -85,8 +95,10 @@ fn folder(plan: &mut Plan, from: &Path, to: &Path, wishes: Wishes) {
                     }
                 }
             }
-            Fate::Kept => plan.warn(&title, "is here and is another; replace it with --force"),
-            Fate::Same | Fate::Broken => {}
+            ImportAction::Kept => {
+                plan.warn(&title, "a different skill of this name already exists; replace it with --force")
+            }
+            ImportAction::Same | ImportAction::Broken => {}
         }
     }
 }
@@ -105,10 +117,10 @@ fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, u64>, String> {
             } else if found.is_file() {
                 files.insert(below, found.len());
             } else {
-                return Err(format!("{} is a link, or no file", below.display()));
+                return Err(format!("{} is a symlink or not a regular file", below.display()));
             }
-            if files.len() + folders.len() > MOST_FILES || files.values().sum::<u64>() > MOST_BYTES {
-                return Err(format!("it has more than {MOST_FILES} files or {} MiB", MOST_BYTES / 1024 / 1024));
+            if files.len() + folders.len() > MAX_FILES || files.values().sum::<u64>() > MAX_BYTES {
+                return Err(format!("more than {MAX_FILES} files or {} MiB", MAX_BYTES / 1024 / 1024));
             }
         }
     }
@@ -116,15 +128,15 @@ fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, u64>, String> {
 }
 
 /// Returns the fate of a skill. If only a part of it exists here, and nothing else, an import was interrupted.
-fn fate(from: &Path, to: &Path, files: &BTreeMap<PathBuf, u64>) -> Fate {
+fn fate(from: &Path, to: &Path, files: &BTreeMap<PathBuf, u64>) -> ImportAction {
     if to.symlink_metadata().is_err() {
-        return Fate::New;
+        return ImportAction::New;
     }
-    let Ok(here) = contents(to) else { return Fate::Kept };
+    let Ok(here) = contents(to) else { return ImportAction::Kept };
     let is_same = |file: &PathBuf| copy::is_same(&from.join(file), &to.join(file)).unwrap_or(false);
     match here.keys().all(|file| files.contains_key(file) && is_same(file)) {
-        true if here.len() == files.len() => Fate::Same,
-        true => Fate::Updated,
-        false => Fate::Kept,
+        true if here.len() == files.len() => ImportAction::Same,
+        true => ImportAction::Updated,
+        false => ImportAction::Kept,
     }
 }

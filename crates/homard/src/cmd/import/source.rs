@@ -1,51 +1,48 @@
 //! OpenClaw's state directory: found and parsed leniently.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use homard_proto::{AgentId, SessionKey, session::Record};
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::{Map, Value};
 
-use crate::paths;
+use crate::{cli_error::CliError, paths};
 
 /// Names of OpenClaw's state directory over time.
-const HOMES: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];
+const STATE_DIRS: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];
 
 /// Names of its config over time.
 const CONFIGS: [&str; 3] = ["openclaw.json", "clawdbot.json", "moltbot.json"];
 
 /// Items of a state directory that are not imported, and why.
-const LEFT: [(&str, &str); 15] = [
-    (
-        "workspace",
-        "an agent's files stay where they are, but for skills, which are copied; agents.defaults.workspace says where they are",
-    ),
-    ("hooks", "hooks are not imported; they work here: take one with homard hooks install"),
-    ("extensions", "plugins are not imported; they work here: take one with homard plugins install"),
+const NOT_IMPORTED: [(&str, &str); 15] = [
+    ("workspace", "workspaces are not copied, except for skills; agents.defaults.workspace points to them"),
+    ("hooks", "hooks are not imported; install them with: homard hooks install"),
+    ("extensions", "plugins are not imported; install them with: homard plugins install"),
     (
         "credentials",
         "pairings are not imported; to keep them, copy credentials/telegram-*.json into the state directory",
     ),
-    ("identity", "Homard has an identity of its own"),
-    ("devices", "devices are paired again"),
+    ("identity", "Homard has its own identity"),
+    ("devices", "devices must be paired again"),
     ("nodes", "nodes are not supported yet"),
-    ("subagents", "runs of sub-agents that were not finished do not go on"),
-    ("sandbox", "these are records of containers; commands run in a sandbox of Homard's own"),
-    ("sandboxes", "these are copies for containers; commands run in a sandbox of Homard's own"),
-    ("memory", "the search index is made anew"),
+    ("subagents", "unfinished sub-agent runs are not continued"),
+    ("sandbox", "container records are not imported; Homard has its own sandbox"),
+    ("sandboxes", "container workspaces are not imported; Homard has its own sandbox"),
+    ("memory", "the search index is rebuilt"),
     ("media", "media files stay where they are"),
     ("canvas", "the canvas is not supported yet"),
     ("settings", "speech and wake words are not supported yet"),
-    ("state/openclaw.sqlite", "this was written by 2026.9; its import is not supported yet, only what is in files"),
+    ("state/openclaw.sqlite", "written by OpenClaw 2026.9; this database is not imported, only files are"),
 ];
 
 /// A state directory of OpenClaw's.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct OpenclawState {
     pub(super) root: PathBuf,
     /// Its config, if there is one.
     pub(super) config: Option<PathBuf>,
@@ -53,42 +50,53 @@ pub(super) struct Source {
     pub(super) agents: Vec<(AgentId, PathBuf)>,
 }
 
-impl Source {
+impl OpenclawState {
     /// Returns the given directory, or the one in the home directory.
     pub(super) fn find(named: Option<&Path>) -> Result<Self> {
         let root = match named {
             Some(named) => paths::expand(named, paths::home().as_deref()),
             None => at_home()?,
         };
-        let root = std::path::absolute(&root).with_context(|| format!("cannot find the way to {}", root.display()))?;
+        let root = std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
         let shown = root.display();
         match fs::metadata(&root) {
             Ok(found) if found.is_dir() => {}
-            Ok(_) => bail!("{shown} is not a directory; name OpenClaw's state directory, such as ~/.openclaw"),
+            Ok(_) => {
+                let text = format!("{shown} is not a directory; pass OpenClaw's state directory, such as ~/.openclaw");
+                return Err(CliError::usage(text).into());
+            }
+            Err(reason) if reason.kind() == io::ErrorKind::NotFound => {
+                let text = format!("{shown} does not exist; pass OpenClaw's state directory, such as ~/.openclaw");
+                return Err(CliError::usage(text).into());
+            }
             Err(reason) => return Err(reason).with_context(|| format!("cannot read {shown}")),
         }
         let config = CONFIGS.iter().map(|name| root.join(name)).find(|path| path.is_file());
         let folder = root.join("agents");
         if config.is_none() && !folder.is_dir() {
-            bail!("{shown} is no state directory of OpenClaw's: it holds neither openclaw.json nor agents/");
+            let text =
+                format!("{shown} is not a state directory of OpenClaw: it contains neither openclaw.json nor agents/");
+            return Err(CliError::usage(text).into());
         }
         Ok(Self { config, agents: agents(&folder)?, root })
     }
 
     /// Returns the existing items that are not imported, and why.
-    pub(super) fn left(&self) -> Vec<(&'static str, &'static str)> {
-        LEFT.into_iter().filter(|(name, _)| self.root.join(name).exists()).collect()
+    pub(super) fn not_imported(&self) -> Vec<(&'static str, &'static str)> {
+        NOT_IMPORTED.into_iter().filter(|(name, _)| self.root.join(name).exists()).collect()
     }
 }
 
 fn at_home() -> Result<PathBuf> {
-    let home = paths::home().ok_or_else(|| anyhow!("HOME is not set; say where OpenClaw's state directory is"))?;
-    let found = HOMES.iter().map(|name| home.join(name)).find(|path| path.exists());
+    let no_home = || CliError::usage("HOME is not set; pass the path of OpenClaw's state directory");
+    let home = paths::home().ok_or_else(no_home)?;
+    let found = STATE_DIRS.iter().map(|name| home.join(name)).find(|path| path.exists());
     found.ok_or_else(|| {
-        anyhow!(
-            "there is no {}; say where OpenClaw's state directory is: homard import openclaw DIR",
-            home.join(HOMES[0]).display()
-        )
+        CliError::usage(format!(
+            "{} does not exist; pass OpenClaw's state directory: homard import openclaw DIR",
+            home.join(STATE_DIRS[0]).display()
+        ))
+        .into()
     })
 }
 
@@ -128,7 +136,7 @@ pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
     match read {
         Ok(Some(Value::Object(object))) => Ok(object),
         Ok(None) => Ok(Map::new()),
-        Ok(Some(_)) => Err("it is not an object".to_owned()),
+        Ok(Some(_)) => Err("not an object".to_owned()),
         Err(error) => {
             let (line, column) = (error.line_display(), error.column_display());
             Err(format!("line {line}, column {column}: {}", error.kind().to_string().to_lowercase()))
@@ -139,7 +147,7 @@ pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
 /// Parses a session's record from one value of `sessions.json`, renaming fields of early versions.
 pub(super) fn record(agent: &AgentId, key: &str, value: Value) -> Result<(SessionKey, Record), String> {
     let key = SessionKey::parse(key, agent).map_err(|reason| reason.to_string())?;
-    let Value::Object(mut fields) = value else { return Err("it is not an object".to_owned()) };
+    let Value::Object(mut fields) = value else { return Err("not an object".to_owned()) };
     for (early, later) in [("provider", "channel"), ("lastProvider", "lastChannel"), ("room", "groupChannel")] {
         if let Some(value) = fields.remove(early) {
             fields.entry(later).or_insert(value);
@@ -159,7 +167,7 @@ mod tests {
     fn json5_is_read_and_what_is_wrong_is_named() {
         assert_eq!(object("// mine\n{a: 1,}").map(Value::Object), Ok(json!({"a": 1})));
         assert_eq!(object("{\"a\": 1\n\"b\": 2}"), Err("line 1, column 8: expected comma".to_owned()));
-        assert_eq!(object("[1]"), Err("it is not an object".to_owned()));
+        assert_eq!(object("[1]"), Err("not an object".to_owned()));
         assert_eq!(object(""), Ok(Map::new()));
     }
 

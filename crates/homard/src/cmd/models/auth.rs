@@ -1,4 +1,4 @@
-//! Adds and removes API keys. A key is never an argument, which other users of the machine could see, and never
+//! Lists, adds and removes API keys. A key is never an argument, which other users of the machine could see, and never
 //! printed.
 
 use anyhow::Result;
@@ -7,15 +7,19 @@ use homard_model::catalog::{self, provider_name};
 use homard_providers::quirks;
 use serde_json::{Value, json};
 
-use super::Setup;
+use super::ModelsContext;
 use crate::{
+    assemble::keys,
     auth::{
+        credentials_file,
         file::{self, Fields},
-        place,
     },
-    cmd::prompt,
-    failure::Failure,
-    render,
+    cli_error::CliError,
+    cmd::{
+        ids::{self, Candidate},
+        prompt,
+    },
+    render::{self, Table},
 };
 
 /// Maximum length of a key.
@@ -26,7 +30,7 @@ const MAX_KEY: usize = 16 * 1024;
 #[command(after_help = "Examples:
   homard models auth add anthropic
   printf %s \"$MY_KEY\" | homard models auth add openai --profile work
-  homard models auth add anthropic --token     for a token of an account, not an API key")]
+  homard models auth add anthropic --token     for an account token instead of an API key")]
 pub(super) struct Add {
     /// Provider, such as anthropic, openai or google
     provider: String,
@@ -42,19 +46,19 @@ pub(super) struct Add {
 }
 
 /// Adds or replaces a key.
-pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
+pub(super) fn add(setup: &ModelsContext, add: &Add, wants_json: bool) -> Result<()> {
     let provider = known(setup, &add.provider)?;
     let name = add.profile.trim();
     if name.is_empty() || name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) {
-        return Err(Failure::usage("--profile is a name without blanks and colons, such as work").into());
+        return Err(CliError::usage("--profile must be a name without spaces and colons, such as work").into());
     }
-    let path = place(&setup.paths, &setup.agent(add.agent.as_deref())?);
+    let path = credentials_file(&setup.paths, &setup.agent(add.agent.as_deref())?);
     // Checked before the user types anything.
     file::read(&path)?;
     let key = prompt::secret(&format!("The {} for {provider}", if add.token { "token" } else { "API key" }))?;
     let key = key.trim();
     if key.is_empty() || key.len() > MAX_KEY || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(Failure::usage("that is no key: it must be one word on one line, and not empty").into());
+        return Err(CliError::usage("invalid key: it must be one word on one line, and not empty").into());
     }
     let id = format!("{provider}:{name}");
     let profile = match add.token {
@@ -81,24 +85,56 @@ pub(super) fn add(setup: &Setup, add: &Add, wants_json: bool) -> Result<()> {
     let did = if is_new { "added" } else { "replaced" };
     let order = setup.config.auth.order.iter().find(|(name, _)| provider_name(name) == provider);
     let unlisted = order.filter(|(_, ids)| !ids.contains(&id));
-    let unlisted =
-        unlisted.map(|(name, _)| format!("auth.order.{name} does not list it, so it is not used; add it there"));
+    let unlisted = unlisted
+        .map(|(name, _)| format!("auth.order.{name} does not list this profile, so it is not used; add it there"));
     tell(setup, &json!({"ok": true, "profile": id, "did": did, "file": path}), unlisted, wants_json)
 }
 
+/// Lists the keys of an agent, without their secrets.
+pub(super) fn list(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) -> Result<()> {
+    let agent = setup.agent(agent)?;
+    let path = credentials_file(&setup.paths, &agent);
+    let profiles = file::read(&path)?.unwrap_or_default().object("profiles", &path)?;
+    let keyring = setup.keyring(&agent)?;
+    let row = |(id, profile): (&str, &str)| {
+        let profile: Value = serde_json::from_str(profile).unwrap_or_default();
+        let known = keyring.profiles.iter().find(|known| known.id == id);
+        let unusable = known.and_then(keys::unusable_reason);
+        json!({"id": id, "provider": profile["provider"], "type": profile["type"], "unusable": unusable})
+    };
+    let rows: Vec<Value> = profiles.iter().map(row).collect();
+    if wants_json {
+        return Ok(render::print_json(&json!({"profiles": rows, "file": path}))?);
+    }
+    if rows.is_empty() {
+        let text = format!("no credentials in {}; add one with: homard models auth add PROVIDER", path.display());
+        return Ok(render::print(&text)?);
+    }
+    let titles = ["PROFILE", "PROVIDER", "TYPE", "STATE"].map(str::to_owned).to_vec();
+    let line = |row: &Value| {
+        let word = |name: &str| render::strip_controls(row[name].as_str().unwrap_or("-"));
+        let state = row["unusable"].as_str().map_or_else(|| "ok".to_owned(), |_| word("unusable"));
+        vec![word("id"), word("provider"), word("type"), state]
+    };
+    Ok(render::print_table(&Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect()))?)
+}
+
 /// Removes a key with its health record.
-pub(super) fn remove(setup: &Setup, id: &str, agent: Option<&str>, wants_json: bool) -> Result<()> {
-    let path = place(&setup.paths, &setup.agent(agent)?);
+pub(super) fn remove(setup: &ModelsContext, typed: &str, agent: Option<&str>, wants_json: bool) -> Result<()> {
+    let path = credentials_file(&setup.paths, &setup.agent(agent)?);
     let unknown = |profiles: &Fields| {
         let ids = profiles.iter().map(|(id, _)| id).collect::<Vec<_>>().join(", ");
-        let there = if ids.is_empty() { "there are none".to_owned() } else { format!("there are {ids}") };
-        Failure::new("failed", format!("there is no key {id} in {}; {there}", path.display()))
+        let there = if ids.is_empty() {
+            "the file contains no profiles".to_owned()
+        } else {
+            format!("existing profiles: {ids}")
+        };
+        CliError::not_found(format!("there is no profile {typed} in {}; {there}", path.display()))
     };
     let Some(fields) = file::read(&path)? else { return Err(unknown(&Fields::default()).into()) };
     let profiles = fields.object("profiles", &path)?;
-    if profiles.get(id).is_none() {
-        return Err(unknown(&profiles).into());
-    }
+    let all: Vec<_> = profiles.iter().map(|(id, _)| Candidate { id, name: None }).collect();
+    let id = ids::resolve("profile", typed, &all)?.ok_or_else(|| unknown(&profiles))?;
     file::edit(&path, |fields| {
         let mut profiles = fields.object("profiles", &path)?;
         profiles.remove(id);
@@ -137,17 +173,19 @@ fn forget(fields: &mut Fields, path: &std::path::Path, id: &str) -> Result<()> {
 }
 
 /// Returns the canonical name of a known or configured provider: a mistyped one would store an unused key.
-fn known(setup: &Setup, provider: &str) -> Result<String, Failure> {
+fn known(setup: &ModelsContext, provider: &str) -> Result<String, CliError> {
     let name = provider_name(provider);
     let configured = setup.models.names.configured.iter().any(|own| provider_name(&own.id) == name);
     if configured || catalog::provider(&name).next().is_some() || quirks::provider(&name).is_some() {
         return Ok(name);
     }
     let all = catalog::providers().collect::<Vec<_>>().join(", ");
-    Err(Failure::usage(format!("there is no provider \"{provider}\"; known are {all}, and those in models.providers")))
+    Err(CliError::usage(format!(
+        "unknown provider \"{provider}\"; known providers are {all}, and those in models.providers"
+    )))
 }
 
-fn tell(setup: &Setup, done: &Value, note: Option<String>, wants_json: bool) -> Result<()> {
+fn tell(setup: &ModelsContext, done: &Value, note: Option<String>, wants_json: bool) -> Result<()> {
     let word = |name: &str| done[name].as_str().unwrap_or_default();
     if wants_json {
         render::print_json(done)?;
@@ -158,7 +196,7 @@ fn tell(setup: &Setup, done: &Value, note: Option<String>, wants_json: bool) -> 
         render::remark(&note);
     }
     if lock::holder(&setup.paths.state).is_some() {
-        render::remark("a gateway is at work here; restart it, so that it takes note");
+        render::remark("a gateway is running; restart it to apply the change");
     }
     Ok(())
 }

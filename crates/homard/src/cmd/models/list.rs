@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use homard_model::catalog::{self, Entry, provider_name};
+use homard_model::catalog::{self, CatalogEntry, provider_name};
 use serde_json::{Value, json};
 
-use super::Setup;
+use super::ModelsContext;
 use crate::{
-    assemble::keys::{Key, Way},
-    failure::Failure,
-    render,
+    assemble::keys::{CredentialAuth, ProviderKey},
+    cli_error::CliError,
+    render::{self, Table},
 };
 
 /// Lists the models of one provider, of those with credentials, or of all.
-pub(super) fn run(setup: &Setup, provider: Option<&str>, all: bool, wants_json: bool) -> Result<()> {
+pub(super) fn run(setup: &ModelsContext, provider: Option<&str>, all: bool, wants_json: bool) -> Result<()> {
     let keyring = setup.keyring(&setup.agent(None)?)?;
     let known = catalog::providers().flat_map(catalog::provider).collect();
     let entries = catalog::extend(known, &setup.models.names.configured, setup.models.names.mode);
     let names: BTreeSet<_> = entries.iter().map(|entry| provider_name(&entry.spec.provider)).collect();
     let can_be_asked = |name: &String| {
-        let is_open = |key: &Key| !matches!(key.way, Way::Closed(_));
+        let is_open = |key: &ProviderKey| !matches!(key.auth, CredentialAuth::Unusable(_));
         setup.models.keys(&keyring, name).iter().flat_map(|(_, keys)| keys).any(is_open)
     };
     let asked: BTreeSet<_> = names.iter().filter(|name| can_be_asked(name)).cloned().collect();
@@ -28,15 +28,16 @@ pub(super) fn run(setup: &Setup, provider: Option<&str>, all: bool, wants_json: 
         Some(provider) if names.contains(&provider) => [provider].into(),
         Some(provider) => {
             let known = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(
-                Failure::usage(format!("no models of \"{provider}\" are known; there are those of {known}")).into()
-            );
+            return Err(CliError::usage(format!(
+                "no models of \"{provider}\" are known; providers with known models: {known}"
+            ))
+            .into());
         }
         None if all => names.clone(),
         None => asked.clone(),
     };
     let shown = entries.iter().filter(|entry| shown.contains(&provider_name(&entry.spec.provider)));
-    let row = |entry: &Entry| row(entry, asked.contains(&provider_name(&entry.spec.provider)));
+    let row = |entry: &CatalogEntry| row(entry, asked.contains(&provider_name(&entry.spec.provider)));
     let rows: Vec<_> = shown.map(row).collect();
     if wants_json {
         return Ok(render::print_json(&json!({"count": rows.len(), "source": catalog::source(), "models": rows}))?);
@@ -44,25 +45,25 @@ pub(super) fn run(setup: &Setup, provider: Option<&str>, all: bool, wants_json: 
     if rows.is_empty() {
         let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Ok(render::print(&format!(
-            "no provider can be asked yet; add a key with: homard models auth add PROVIDER\nknown providers: {names}\nsee their \
+            "no provider is configured yet; add a key with: homard models auth add PROVIDER\nknown providers: {names}\nlist their \
              models with: homard models list --provider PROVIDER"
         ))?);
     }
-    Ok(render::print(&table(&rows))?)
+    Ok(render::print_table(&table(&rows))?)
 }
 
-fn row(entry: &Entry, can_be_asked: bool) -> Value {
+fn row(entry: &CatalogEntry, can_be_asked: bool) -> Value {
     let spec = &entry.spec;
     json!({
         "provider": spec.provider, "model": spec.model, "api": spec.api, "contextWindow": spec.context_window,
         "maxTokens": spec.max_output, "thinking": spec.thinking.iter().map(|level| level.as_str()).collect::<Vec<_>>(),
-        "images": spec.sees, "cost": {"input": spec.prices.input, "output": spec.prices.output}, "usable": can_be_asked,
+        "images": spec.accepts_images, "cost": {"input": spec.prices.input, "output": spec.prices.output}, "usable": can_be_asked,
     })
 }
 
-fn table(rows: &[Value]) -> String {
+fn table(rows: &[Value]) -> Table {
     let titles =
-        ["MODEL", "WINDOW", "OUTPUT", "THINKS", "IMAGES", "$/M IN", "$/M OUT", "KEY"].map(str::to_owned).to_vec();
+        ["MODEL", "WINDOW", "OUTPUT", "REASONING", "IMAGES", "$/M IN", "$/M OUT", "KEY"].map(str::to_owned).to_vec();
     let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
     let line = |row: &Value| {
         let word = |name: &str| row[name].as_str().unwrap_or("-");
@@ -77,7 +78,7 @@ fn table(rows: &[Value]) -> String {
             row["cost"]["output"].to_string(),
             yes(row["usable"] == true),
         ];
-        cells.map(|cell| render::harmless(&cell)).to_vec()
+        cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
-    render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
+    Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }

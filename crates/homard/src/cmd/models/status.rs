@@ -2,111 +2,120 @@
 
 use anyhow::{Context, Result};
 use homard_agent::Ambient;
-use homard_model::roster::{Candidate, Preferred};
-use homard_store::timeline::Shortened;
+use homard_model::candidates::{Candidate, PreferredCredential};
+use homard_store::timeline::PromptCuts;
 use serde_json::{Value, json};
 
-use super::Setup;
+use super::ModelsContext;
 use crate::{
     assemble::{
-        chain::{Chain, Why},
-        keys::{self, Source},
-        office,
+        factory,
+        keys::{self, CredentialSource},
+        model_chain::{ModelChain, SelectionReason},
     },
     auth::Keyring,
-    config::Named,
-    render,
+    config::NamedModel,
+    render::{self, Table},
 };
 
 /// Shows the candidates of an agent.
-pub(super) fn run(setup: &Setup, agent: Option<&str>, wants_json: bool) -> Result<()> {
+pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) -> Result<()> {
     let agent = setup.agent(agent)?;
     let keyring = setup.keyring(&agent)?;
-    let chain = Chain::of(&setup.config, agent.said, &setup.models, &keyring)
+    let chain = ModelChain::of(&setup.config, agent.config, &setup.models, &keyring)
         .with_context(|| format!("config file {}", setup.paths.config.display()))?;
-    let roster = setup.models.roster(&keyring, &chain.models)?;
+    let roster = setup.models.candidates(&keyring, &chain.models)?;
     let now = Ambient::system().now_ms();
-    let order = roster.order(now, &Preferred::Any);
+    let order = roster.order(now, &PreferredCredential::Any);
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
-    let standing = Standing::of(setup, &chain, &keyring, &order);
+    let standing = ModelStatus::of(setup, &chain, &keyring, &order);
     if wants_json {
-        let troubles: Vec<_> = troubles(&keyring).map(|(id, why)| json!({"profile": id, "why": why})).collect();
-        let chosen_by = match &chain.why {
-            Why::Named => json!({"by": "config"}),
-            Why::Key { from, others } => json!({"by": "key", "from": from, "others": others}),
-            Why::Nothing => json!({"by": "nothing"}),
+        let troubles: Vec<_> =
+            unusable_credentials(&keyring).map(|(id, why)| json!({"profile": id, "why": why})).collect();
+        let chosen_by = match &chain.reason {
+            SelectionReason::Configured => json!({"by": "config"}),
+            SelectionReason::Credential { from, others } => json!({"by": "key", "from": from, "others": others}),
+            SelectionReason::DemoModel => json!({"by": "nothing"}),
         };
-        let left_out: Vec<_> = chain.left_out.iter().map(|left_out| &left_out.name).collect();
+        let left_out: Vec<_> = chain.skipped.iter().map(|left_out| &left_out.name).collect();
         return Ok(render::print_json(&json!({
-            "agent": agent.id, "model": chain.first(), "chosen": chosen_by, "candidates": rows, "leftOut": left_out,
+            "agent": agent.id, "model": chain.primary(), "chosen": chosen_by, "candidates": rows, "leftOut": left_out,
             "unusable": troubles, "missing": standing.missing, "authFile": keyring.path, "configPath": setup.paths.config,
         }))?);
     }
-    render::print(&table(&rows, now))?;
+    render::print_table(&table(&rows, now))?;
     let mut notes: Vec<String> = Vec::new();
     notes.extend(chain.remark(&setup.paths.config));
-    if chain.why == Why::Nothing {
+    if chain.reason == SelectionReason::DemoModel {
         notes.push(
-            "(there is no key and no model is set, so the demo model answers; add a key with: homard models auth add PROVIDER)"
+            "(no API key and no model is configured, so the demo model is used; add a key with: homard models auth add PROVIDER)"
                 .to_owned(),
         );
     }
-    notes.extend(standing.left_out.into_iter().chain(standing.unusable).chain(standing.missing));
+    let missing = distinct(&standing.missing).map(str::to_owned);
+    notes.extend(standing.skipped_fallbacks.into_iter().chain(standing.unusable).chain(missing));
     for note in notes {
-        render::print(&render::harmless(&note))?;
+        render::print(&render::strip_controls(&note))?;
     }
     Ok(())
 }
 
+/// Returns each text once, in order: several candidates of one provider lack the same key.
+pub(in crate::cmd) fn distinct(texts: &[String]) -> impl Iterator<Item = &str> {
+    let is_first = move |at: usize| !texts[..at].contains(&texts[at]);
+    texts.iter().enumerate().filter(move |(at, _)| is_first(*at)).map(|(_, text)| text.as_str())
+}
+
 /// Model status of an agent: its primary model, and problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cmd) struct Standing {
+pub(in crate::cmd) struct ModelStatus {
     /// The first candidate's model.
-    pub(in crate::cmd) first: String,
+    pub(in crate::cmd) primary: String,
     /// True if that is the demo model because there is no other.
     pub(in crate::cmd) is_demo: bool,
     /// Number of candidates.
-    pub(in crate::cmd) asked: usize,
+    pub(in crate::cmd) candidate_count: usize,
     /// Candidates without a key, each with the remedy.
     pub(in crate::cmd) missing: Vec<String>,
     /// Credentials that cannot be used.
     pub(in crate::cmd) unusable: Vec<String>,
     /// Fallbacks that are not used.
-    pub(in crate::cmd) left_out: Vec<String>,
+    pub(in crate::cmd) skipped_fallbacks: Vec<String>,
     /// Models whose prompt is shortened, and how.
-    pub(in crate::cmd) shortened: Vec<(String, Shortened)>,
+    pub(in crate::cmd) shortened: Vec<(String, PromptCuts)>,
     /// Why no candidate is usable now, if so.
     pub(in crate::cmd) outage: Option<String>,
 }
 
-impl Standing {
+impl ModelStatus {
     /// Returns the status of the agent with this id; without one, of the default agent.
-    pub(super) fn find(setup: &Setup, agent: Option<&str>) -> Result<Self> {
+    pub(super) fn find(setup: &ModelsContext, agent: Option<&str>) -> Result<Self> {
         let agent = setup.agent(agent)?;
         let keyring = setup.keyring(&agent)?;
-        let chain = Chain::of(&setup.config, agent.said, &setup.models, &keyring)?;
-        let roster = setup.models.roster(&keyring, &chain.models)?;
+        let chain = ModelChain::of(&setup.config, agent.config, &setup.models, &keyring)?;
+        let roster = setup.models.candidates(&keyring, &chain.models)?;
         let now = Ambient::system().now_ms();
-        let order = roster.order(now, &Preferred::Any);
+        let order = roster.order(now, &PreferredCredential::Any);
         let shortened =
-            |model: &Named| Some((model.name(), office::shortened(&setup.config, &setup.paths, &agent, model)?));
+            |model: &NamedModel| Some((model.name(), factory::shortened(&setup.config, &setup.paths, &agent, model)?));
         let shortened = chain.models.iter().filter_map(shortened).collect();
         Ok(Self { shortened, outage: roster.outage(now), ..Self::of(setup, &chain, &keyring, &order) })
     }
 
-    fn of(setup: &Setup, chain: &Chain, keyring: &Keyring, order: &[Candidate]) -> Self {
-        let missing = order.iter().filter(|candidate| Source::of(&candidate.profile) == Source::Missing);
+    fn of(setup: &ModelsContext, chain: &ModelChain, keyring: &Keyring, order: &[Candidate]) -> Self {
+        let missing =
+            order.iter().filter(|candidate| CredentialSource::of(&candidate.profile) == CredentialSource::Missing);
         let missing = missing.map(|candidate| {
             let keys = setup.models.keys(keyring, &candidate.model.spec().provider);
-            keys.iter().flat_map(|(_, keys)| keys).map(keys::Key::closed).collect::<String>()
+            keys.iter().flat_map(|(_, keys)| keys).map(keys::ProviderKey::unusable_reason).collect::<String>()
         });
         Self {
-            first: chain.first(),
-            is_demo: chain.why == Why::Nothing,
-            asked: order.len(),
+            primary: chain.primary(),
+            is_demo: chain.reason == SelectionReason::DemoModel,
+            candidate_count: order.len(),
             missing: missing.collect(),
-            unusable: troubles(keyring).map(|(id, why)| format!("{id} cannot be used: {why}")).collect(),
-            left_out: chain.left_out.iter().map(|left_out| left_out.reason.clone()).collect(),
+            unusable: unusable_credentials(keyring).map(|(id, why)| format!("{id} cannot be used: {why}")).collect(),
+            skipped_fallbacks: chain.skipped.iter().map(|left_out| left_out.reason.clone()).collect(),
             shortened: Vec::new(),
             outage: None,
         }
@@ -114,27 +123,27 @@ impl Standing {
 }
 
 /// Returns the credentials that cannot be used, and why.
-fn troubles(keyring: &Keyring) -> impl Iterator<Item = (&str, String)> {
-    keyring.profiles.iter().filter_map(|profile| Some((&*profile.id, keys::trouble(profile)?)))
+fn unusable_credentials(keyring: &Keyring) -> impl Iterator<Item = (&str, String)> {
+    keyring.profiles.iter().filter_map(|profile| Some((&*profile.id, keys::unusable_reason(profile)?)))
 }
 
 /// Returns a candidate as JSON.
 fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
     let spec = candidate.model.spec();
-    let standing = keyring.book.standing();
-    let rest = standing.rest(&candidate.profile, &spec.model, now);
-    let source = Source::of(&candidate.profile);
+    let standing = keyring.health.snapshot();
+    let rest = standing.cooldown(&candidate.profile, &spec.model, now);
+    let source = CredentialSource::of(&candidate.profile);
     let state = match (&source, &rest) {
-        (Source::Missing, _) => "missing",
+        (CredentialSource::Missing, _) => "missing",
         (_, Some(_)) => "resting",
         (_, None) => "ready",
     };
     let from = match source {
-        Source::Profile => "auth profile".to_owned(),
-        Source::Environment(name) => format!("environment: {name}"),
-        Source::Config(key) => format!("config: {key}"),
-        Source::None => "no key needed".to_owned(),
-        Source::Missing => "no key".to_owned(),
+        CredentialSource::Profile => "auth profile".to_owned(),
+        CredentialSource::Environment(name) => format!("environment: {name}"),
+        CredentialSource::Config(key) => format!("config: {key}"),
+        CredentialSource::None => "no key needed".to_owned(),
+        CredentialSource::Missing => "no key".to_owned(),
     };
     let mut row = json!({
         "provider": spec.provider, "model": spec.model, "api": spec.api, "profile": &*candidate.profile, "from": from,
@@ -148,12 +157,12 @@ fn row(candidate: &Candidate, keyring: &Keyring, now: u64) -> Value {
 }
 
 /// Formats the candidates as a table.
-fn table(rows: &[Value], now: u64) -> String {
+fn table(rows: &[Value], now: u64) -> Table {
     let titles = ["", "MODEL", "KEY", "FROM", "STATE"].map(str::to_owned).to_vec();
     let line = |(place, row): (usize, &Value)| {
         let word = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or("-");
         let state = match row.get("until").and_then(Value::as_u64) {
-            Some(until) => format!("rests for {} ({})", left(until.saturating_sub(now)), word("reason")),
+            Some(until) => format!("in cooldown for {} ({})", remaining(until.saturating_sub(now)), word("reason")),
             None => word("state").to_owned(),
         };
         let key = match word("from") {
@@ -167,22 +176,25 @@ fn table(rows: &[Value], now: u64) -> String {
             word("from").to_owned(),
             state,
         ];
-        cells.map(|cell| render::harmless(&cell)).to_vec()
+        cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
-    render::table(&std::iter::once(titles).chain(rows.iter().enumerate().map(line)).collect::<Vec<_>>())
+    Table::list(std::iter::once(titles).chain(rows.iter().enumerate().map(line)).collect())
 }
 
-fn left(ms: u64) -> String {
-    match ms.div_ceil(1000) {
-        seconds @ 0..120 => format!("{seconds}s"),
-        seconds @ 120..7200 => format!("{}m", seconds / 60),
-        seconds => format!("{}h", seconds / 3600),
-    }
+/// Formats a remaining time in whole seconds, rounded up.
+fn remaining(ms: u64) -> String {
+    render::duration_ms(ms.div_ceil(1000) * 1000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_missing_key_is_printed_once() {
+        let missing = ["p has no key", "q has no key", "p has no key"].map(str::to_owned);
+        assert_eq!(distinct(&missing).collect::<Vec<_>>(), ["p has no key", "q has no key"]);
+    }
 
     #[test]
     fn candidates_are_shown_in_few_words() {
@@ -192,10 +204,10 @@ mod tests {
                    "reason": "rate_limit", "until": 301_000}),
         ];
         assert_eq!(
-            table(&rows, 1000),
+            table(&rows, 1000).to_string(),
             "   MODEL       KEY          FROM                STATE\n\
              1  openai/gpt  openai:work  auth profile        ready\n\
-             2  p/m         -            environment: P_KEY  rests for 5m (rate_limit)"
+             2  p/m         -            environment: P_KEY  in cooldown for 5m (rate_limit)"
         );
     }
 }

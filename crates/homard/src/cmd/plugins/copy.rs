@@ -6,18 +6,18 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use homard_plugins::{Candidate, NAMES, Roots, discover, fingerprint};
+use homard_plugins::{DiscoveredPlugin, FILE_NAMES, PluginRoots, discover, fingerprint};
 
 /// Maximum number of files and bytes: as much as a fingerprint covers.
-const FILES: usize = 50_000;
-const BYTES: u64 = 1024 * 1024 * 1024;
+const MAX_FILES: usize = 50_000;
+const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// A name that no directory has, so that only the directory itself is searched.
-const NOWHERE: &str = "\n";
+const NO_DIRECTORY: &str = "\n";
 
 /// An installed plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct InstalledPlugin {
     pub(super) id: String,
     /// Its version, if the manifest has one.
     pub(super) version: Option<String>,
@@ -29,84 +29,89 @@ pub(super) struct Taken {
 
 /// Why nothing was installed.
 #[derive(Debug)]
-pub(super) enum TakeError {
+pub(super) enum PluginCopyError {
     /// The source is not a plugin that can be installed.
-    Unfit { path: PathBuf, what: String },
+    Invalid { path: PathBuf, what: String },
     /// A plugin of that name exists.
-    Taken(PathBuf),
+    Exists(PathBuf),
     /// An I/O error.
     Disk { path: PathBuf, source: io::Error },
 }
 
-impl fmt::Display for TakeError {
+impl fmt::Display for PluginCopyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unfit { path, what } => write!(f, "{} {what}", path.display()),
-            Self::Taken(path) => {
-                write!(f, "{} is there already; --force puts the new one in its place", path.display())
+            Self::Invalid { path, what } => write!(f, "{} {what}", path.display()),
+            Self::Exists(path) => {
+                write!(f, "{} already exists; replace it with --force", path.display())
             }
             Self::Disk { path, .. } => write!(f, "{} cannot be copied", path.display()),
         }
     }
 }
 
-impl error::Error for TakeError {
+impl error::Error for PluginCopyError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
             Self::Disk { source, .. } => Some(source),
-            Self::Unfit { .. } | Self::Taken(_) => None,
+            Self::Invalid { .. } | Self::Exists(_) => None,
         }
     }
 }
 
-fn unfit(path: &Path, what: impl Into<String>) -> TakeError {
-    TakeError::Unfit { path: path.to_owned(), what: what.into() }
+fn invalid(path: &Path, what: impl Into<String>) -> PluginCopyError {
+    PluginCopyError::Invalid { path: path.to_owned(), what: what.into() }
 }
 
-fn disk(path: &Path) -> impl FnOnce(io::Error) -> TakeError {
+fn disk(path: &Path) -> impl FnOnce(io::Error) -> PluginCopyError {
     let path = path.to_owned();
-    move |source| TakeError::Disk { path, source }
+    move |source| PluginCopyError::Disk { path, source }
 }
 
 /// Reads a directory as a plugin. Blocking.
-pub(super) fn look(source: &Path) -> Result<Candidate, TakeError> {
+pub(super) fn look(source: &Path) -> Result<DiscoveredPlugin, PluginCopyError> {
     let folder = match fs::canonicalize(source) {
         Ok(folder) if folder.is_dir() => folder,
-        Ok(_) => return Err(unfit(source, "is not a folder; unpack an archive first, and name its folder")),
+        Ok(_) => return Err(invalid(source, "is not a directory; unpack an archive first, and pass its directory")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(unfit(
+            return Err(invalid(
                 source,
-                "is not there; name a folder with a manifest. Packages are not downloaded: fetch one with `npm pack`, \
-                 look at it, unpack it, and name its folder",
+                "does not exist; pass a directory with a manifest. Packages are not downloaded: fetch one with `npm pack`, \
+                 inspect it, unpack it, and pass its directory",
             ));
         }
         Err(error) => return Err(disk(source)(error)),
     };
-    if !NAMES.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
-        return Err(unfit(source, format!("has neither a {} nor an {}", NAMES[0], NAMES[1])));
+    if !FILE_NAMES.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
+        return Err(invalid(source, format!("has neither a {} nor an {}", FILE_NAMES[0], FILE_NAMES[1])));
     }
-    let found = discover(&Roots { paths: vec![folder.clone()], state: folder.join(NOWHERE), ..Roots::default() });
+    let found = discover(&PluginRoots {
+        paths: vec![folder.clone()],
+        state: folder.join(NO_DIRECTORY),
+        ..PluginRoots::default()
+    });
     let own = found.candidates.into_iter().find(|candidate| candidate.root == folder);
     match (own, found.problems.into_iter().next()) {
         (Some(candidate), _) => Ok(candidate),
-        (None, Some(why)) => Err(unfit(source, format!("cannot be taken: {why}"))),
-        (None, None) => Err(unfit(source, "holds no plugin")),
+        (None, Some(why)) => Err(invalid(source, format!("cannot be installed: {why}"))),
+        (None, None) => Err(invalid(source, "contains no plugin")),
     }
 }
 
 /// Copies a plugin into the directory of plugins, atomically. Blocking.
-pub(super) fn take(source: &Path, extensions: &Path, may_replace: bool) -> Result<Taken, TakeError> {
-    let Candidate { manifest, root, .. } = look(source)?;
-    let name = folder_name(&manifest.id).ok_or_else(|| unfit(source, "has an id that cannot be a folder's name"))?;
+pub(super) fn install(source: &Path, extensions: &Path, may_replace: bool) -> Result<InstalledPlugin, PluginCopyError> {
+    let DiscoveredPlugin { manifest, root, .. } = look(source)?;
+    let name =
+        folder_name(&manifest.id).ok_or_else(|| invalid(source, "has an id that is not a valid directory name"))?;
     fs::create_dir_all(extensions).map_err(disk(extensions))?;
     let extensions = fs::canonicalize(extensions).map_err(disk(extensions))?;
     if extensions.starts_with(&root) || root.starts_with(&extensions) {
-        return Err(unfit(source, "cannot be copied there: one of the two folders is in the other"));
+        return Err(invalid(source, "cannot be copied: one of the two directories contains the other"));
     }
     let target = extensions.join(name);
     let is_taken = target.symlink_metadata().is_ok();
     if is_taken && !may_replace {
-        return Err(TakeError::Taken(target));
+        return Err(PluginCopyError::Exists(target));
     }
     let aside = tempfile::Builder::new().prefix(".install-").tempdir_in(&extensions).map_err(disk(&extensions))?;
     let (new, old) = (aside.path().join("new"), aside.path().join("old"));
@@ -120,11 +125,11 @@ pub(super) fn take(source: &Path, extensions: &Path, may_replace: bool) -> Resul
         if is_taken && let Err(error) = fs::rename(&old, &target) {
             // The old version must not be deleted with the temporary directory that holds it.
             let kept = aside.keep();
-            tracing::error!(%error, kept = %kept.display(), "a plugin could not be put back");
+            tracing::error!(%error, kept = %kept.display(), "failed to restore the previous version of a plugin");
         }
         return Err(disk(&target)(error));
     }
-    Ok(Taken { id: manifest.id, version: manifest.version, path: target, hash })
+    Ok(InstalledPlugin { id: manifest.id, version: manifest.version, path: target, hash })
 }
 
 /// Returns the directory name of a plugin: its id, without characters that would make it nested or hidden.
@@ -135,7 +140,7 @@ fn folder_name(id: &str) -> Option<String> {
 }
 
 /// Copies a directory. A symlink is copied as such if it leads to something within.
-fn copy(from: &Path, to: &Path) -> Result<(), TakeError> {
+fn copy(from: &Path, to: &Path) -> Result<(), PluginCopyError> {
     fs::create_dir(to).map_err(disk(to))?;
     let (mut waiting, mut links) = (vec![PathBuf::new()], Vec::new());
     let (mut files, mut bytes) = (0, 0);
@@ -148,8 +153,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), TakeError> {
             files += 1;
             if meta.is_symlink() {
                 let leads = fs::read_link(&source).map_err(disk(&source))?;
-                if !stays(&folder, &leads) {
-                    return Err(leads_away(&source));
+                if !stays_within(&folder, &leads) {
+                    return Err(escaping_link(&source));
                 }
                 symlink(leads, &target).map_err(disk(&source))?;
                 links.push(path);
@@ -163,10 +168,13 @@ fn copy(from: &Path, to: &Path) -> Result<(), TakeError> {
                 let mode = if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
                 fs::set_permissions(&target, fs::Permissions::from_mode(mode)).map_err(disk(&source))?;
             } else {
-                return Err(unfit(&source, "is neither a file, a folder nor a link; such things are not taken"));
+                return Err(invalid(
+                    &source,
+                    "is neither a file, a directory nor a symlink, so it cannot be installed",
+                ));
             }
-            if files > FILES || bytes > BYTES {
-                return Err(unfit(from, format!("has more than {FILES} files or {BYTES} bytes")));
+            if files > MAX_FILES || bytes > MAX_BYTES {
+                return Err(invalid(from, format!("has more than {MAX_FILES} files or {MAX_BYTES} bytes")));
             }
         }
     }
@@ -174,17 +182,17 @@ fn copy(from: &Path, to: &Path) -> Result<(), TakeError> {
     // A symlink through other symlinks may lead elsewhere than its text says; the copy shows where.
     let is_within = |link: &Path| fs::canonicalize(to.join(link)).is_ok_and(|end| end.starts_with(&whole));
     match links.iter().find(|link| !is_within(link)) {
-        Some(link) => Err(leads_away(&from.join(link))),
+        Some(link) => Err(escaping_link(&from.join(link))),
         None => Ok(()),
     }
 }
 
-fn leads_away(link: &Path) -> TakeError {
-    unfit(link, "is a link that leads out of the plugin, or nowhere; put the file itself there, or take the link away")
+fn escaping_link(link: &Path) -> PluginCopyError {
+    invalid(link, "is a symlink that is broken or leads out of the plugin; replace it with the file, or remove it")
 }
 
 /// Returns true if a symlink in this directory of a plugin stays within the plugin, by its text.
-fn stays(folder: &Path, leads: &Path) -> bool {
+fn stays_within(folder: &Path, leads: &Path) -> bool {
     let mut depth = folder.components().count();
     for part in leads.components() {
         match part {
@@ -227,17 +235,17 @@ mod tests {
     fn a_plugin_is_copied_whole_and_never_over_another() {
         let (_temp, source, extensions) = place();
         symlink("../run", source.join("lib/bin/run")).unwrap();
-        let done = take(&source, &extensions, false).unwrap();
+        let done = install(&source, &extensions, false).unwrap();
         let target = extensions.join("@me__tides");
         let hash = fingerprint(&target).unwrap();
-        assert_eq!(done, Taken { id: "@me/tides".to_owned(), version: None, path: target.clone(), hash });
+        assert_eq!(done, InstalledPlugin { id: "@me/tides".to_owned(), version: None, path: target.clone(), hash });
         assert_eq!(fs::read_to_string(target.join("lib/bin/run")).unwrap(), "2");
         assert_eq!(fs::metadata(target.join("lib/run")).unwrap().permissions().mode() & 0o777, 0o755);
         assert!(!target.join(".git").exists());
         fs::write(source.join("plugin.py"), "new").unwrap();
-        let refused = take(&source, &extensions, false).unwrap_err().to_string();
-        assert!(refused.ends_with("@me__tides is there already; --force puts the new one in its place"), "{refused}");
-        assert_ne!(take(&source, &extensions, true).unwrap().hash, done.hash);
+        let refused = install(&source, &extensions, false).unwrap_err().to_string();
+        assert!(refused.ends_with("@me__tides already exists; replace it with --force"), "{refused}");
+        assert_ne!(install(&source, &extensions, true).unwrap().hash, done.hash);
         assert_eq!(fs::read_to_string(target.join("plugin.py")).unwrap(), "new");
         assert_eq!(names(&extensions), ["@me__tides"]);
     }
@@ -254,8 +262,8 @@ mod tests {
         ] {
             let (_temp, source, extensions) = place();
             symlink(leads, source.join(link)).unwrap();
-            let told = take(&source, &extensions, false).unwrap_err().to_string();
-            let words = format!("source/{link} is a link that leads out of the plugin, or nowhere");
+            let told = install(&source, &extensions, false).unwrap_err().to_string();
+            let words = format!("source/{link} is a symlink that is broken or leads out of the plugin");
             assert!(told.contains(&words), "{leads}: {told}");
             assert_eq!(names(&extensions), Vec::<String>::new());
         }
@@ -264,7 +272,10 @@ mod tests {
         symlink(".", source.join("top")).unwrap();
         symlink("top/top/../../secret", source.join("more")).unwrap();
         assert!(
-            take(&source, &extensions, false).unwrap_err().to_string().contains("source/more is a link that leads")
+            install(&source, &extensions, false)
+                .unwrap_err()
+                .to_string()
+                .contains("source/more is a symlink that is broken or leads")
         );
         assert_eq!(names(&extensions), Vec::<String>::new());
     }
@@ -272,20 +283,22 @@ mod tests {
     #[test]
     fn what_is_no_plugin_is_refused() {
         let (_temp, source, extensions) = place();
-        let told = |path: &Path| take(path, &extensions, false).unwrap_err().to_string();
+        let told = |path: &Path| install(path, &extensions, false).unwrap_err().to_string();
         assert!(told(&source.join("lib")).ends_with("has neither a homard.plugin.json nor an openclaw.plugin.json"));
-        assert!(told(&source.join("plugin.py")).contains("is not a folder; unpack an archive first"));
-        assert!(told(&source.join("none")).contains("is not there; name a folder with a manifest. Packages are not"));
+        assert!(told(&source.join("plugin.py")).contains("is not a directory; unpack an archive first"));
+        assert!(
+            told(&source.join("none")).contains("does not exist; pass a directory with a manifest. Packages are not")
+        );
         fs::write(source.join("homard.plugin.json"), "{").unwrap();
-        assert!(told(&source).contains("source cannot be taken: ") && told(&source).contains("is not JSON"));
+        assert!(told(&source).contains("source cannot be installed: ") && told(&source).contains("is not JSON"));
         assert!(!extensions.exists());
     }
 
     #[test]
     fn a_folder_is_not_copied_into_itself() {
         let (_temp, source, _) = place();
-        let told = take(&source, &source.join("extensions"), false).unwrap_err().to_string();
-        assert!(told.ends_with("one of the two folders is in the other"), "{told}");
+        let told = install(&source, &source.join("extensions"), false).unwrap_err().to_string();
+        assert!(told.ends_with("one of the two directories contains the other"), "{told}");
     }
 
     #[test]

@@ -11,16 +11,16 @@ use homard_config::{edit, path::Path as Key};
 use serde_json::{Value, json};
 
 use super::{
-    Shown,
-    copy::{TakeError, look, take},
+    PluginList,
+    copy::{PluginCopyError, install, look},
     edit_config,
+    format::{self, rights, shell_quote},
     report::declares,
-    words::{self, rights, word},
 };
-use crate::{config::Config, failure::Failure, paths::Paths, render};
+use crate::{cli_error::CliError, config::Config, paths::Paths, render};
 
 /// An installed plugin.
-struct Done {
+struct PluginInstall {
     id: String,
     version: Option<String>,
     /// Its directory.
@@ -35,14 +35,16 @@ struct Done {
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
     let guard = look(&source).map_err(failure)?.manifest.guard;
-    let taken = take(&source, &paths.state.join("extensions"), force).map_err(failure)?;
-    let done = Done { id: taken.id, version: taken.version, path: taken.path, hash: Some(taken.hash), guard };
+    let taken = install(&source, &paths.state.join("extensions"), force).map_err(failure)?;
+    let done = PluginInstall { id: taken.id, version: taken.version, path: taken.path, hash: Some(taken.hash), guard };
     let (key, record) = (installs().key(&done.id), record(&source, &done));
     edit_config(paths, |text| edit::set(text, &key, &record)).with_context(|| {
         let path = done.path.display();
-        format!("{path} is there, but the config could not note what it is; mend the config, then install it again with --force")
+        format!(
+            "installed {path}, but cannot record it in the config; fix the config, then install it again with --force"
+        )
     })?;
-    tell(paths, &done, &format!("{} is in {} now", done.id, done.path.display()), wants_json)
+    report(paths, &done, &format!("installed {} in {}", done.id, done.path.display()), wants_json)
 }
 
 /// Adds the directory to the config.
@@ -50,7 +52,7 @@ pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()>
     let found = look(&absolute(source)?).map_err(failure)?;
     // A linked directory is under development, so a hash of its current files would be useless.
     let (manifest, path) = (found.manifest, found.root);
-    let done = Done { id: manifest.id, version: manifest.version, path, hash: None, guard: manifest.guard };
+    let done = PluginInstall { id: manifest.id, version: manifest.version, path, hash: None, guard: manifest.guard };
     let places = Key::root().key("plugins").key("load").key("paths");
     let (key, record, folder) = (installs().key(&done.id), record(&done.path, &done), json!(done.path));
     edit_config(paths, |text| {
@@ -61,18 +63,18 @@ pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()>
         }
         edit::set(&edit::set(text, &places, &Value::Array(all))?, &key, &record)
     })?;
-    tell(paths, &done, &format!("{} is used where it is, in {}", done.id, done.path.display()), wants_json)
+    report(paths, &done, &format!("linked {} to {}", done.id, done.path.display()), wants_json)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    path::absolute(path).with_context(|| format!("cannot find the way to {}", path.display()))
+    path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))
 }
 
-fn failure(error: TakeError) -> anyhow::Error {
+fn failure(error: PluginCopyError) -> anyhow::Error {
     match error {
-        TakeError::Unfit { .. } => Failure::usage(render::harmless(&error.to_string())).into(),
-        TakeError::Taken(_) => Failure::new("exists", render::harmless(&error.to_string())).into(),
-        TakeError::Disk { .. } => error.into(),
+        PluginCopyError::Invalid { .. } => CliError::usage(render::strip_controls(&error.to_string())).into(),
+        PluginCopyError::Exists(_) => CliError::new("exists", render::strip_controls(&error.to_string())).into(),
+        PluginCopyError::Disk { .. } => error.into(),
     }
 }
 
@@ -80,7 +82,7 @@ fn installs() -> Key {
     Key::root().key("plugins").key("installs")
 }
 
-fn record(source: &Path, done: &Done) -> Value {
+fn record(source: &Path, done: &PluginInstall) -> Value {
     let mut record = json!({
         "source": "path", "sourcePath": source, "installPath": done.path,
         "installedAt": iso(Ambient::system().now_ms()),
@@ -97,11 +99,11 @@ fn record(source: &Path, done: &Done) -> Value {
 }
 
 /// Reports what was installed, what it may do, and what is needed for it to take effect.
-fn tell(paths: &Paths, done: &Done, what: &str, wants_json: bool) -> Result<()> {
+fn report(paths: &Paths, done: &PluginInstall, what: &str, wants_json: bool) -> Result<()> {
     // Reads the installed copy, not the source.
-    let shown = Shown::find(&Config::choose(paths)?.loaded, paths);
+    let shown = PluginList::find(&Config::choose(paths)?.loaded, paths);
     let used = shown.plugin(&done.id).ok().filter(|(candidate, _)| candidate.root == done.path);
-    let state = used.map_or("hidden", |(_, status)| words::state(status));
+    let state = used.map_or("hidden", |(_, status)| format::state(status));
     if wants_json {
         let manifest = used.map(|(candidate, _)| &candidate.manifest);
         return Ok(render::print_json(&json!({
@@ -109,22 +111,22 @@ fn tell(paths: &Paths, done: &Done, what: &str, wants_json: bool) -> Result<()> 
             "declares": manifest.map(declares),
         }))?);
     }
-    render::print(&words::one_line(what))?;
+    render::print(&format::one_line(what))?;
     let Some((candidate, status)) = used else {
         let other = shown.plugin(&done.id).map(|(other, _)| other.root.display().to_string());
         let why = other.map_or_else(
             |_| "see why with: homard plugins doctor".to_owned(),
-            |other| format!("{other} is a plugin {} too and comes first", done.id),
+            |other| format!("{other} has the same plugin id, {}, and comes first", done.id),
         );
-        render::remark(&words::one_line(&format!("it is not used: {why}")));
+        render::remark(&format::one_line(&format!("the plugin is not used: {why}")));
         return Ok(());
     };
-    render::print(&words::table_of(rights(candidate)))?;
-    let id = word(&done.id);
-    Ok(render::print(&words::one_line(&match (status.verdict.is_on, &status.error) {
-        (true, Some(error)) => format!("it is on, but cannot start: {error}"),
+    render::print_table(&format::table_of(rights(candidate)))?;
+    let id = shell_quote(&done.id);
+    Ok(render::print(&format::one_line(&match (status.verdict.is_enabled, &status.error) {
+        (true, Some(error)) => format!("the plugin is enabled, but cannot start: {error}"),
         (true, None) => format!(
-            "it {}, as soon as the gateway is restarted; to switch it off: homard plugins disable {id}",
+            "it {}, after the next restart of the gateway; to disable it: homard plugins disable {id}",
             status.verdict.why
         ),
         (false, _) => format!("it {}", status.verdict.why),

@@ -1,32 +1,32 @@
 //! A plugin as JSON, and what its manifest declares.
 
-use homard_plugins::{Candidate, Declared, Manifest, Origin, Status};
+use homard_plugins::{DiscoveredPlugin, Manifest, PluginOrigin, PluginStatus, RightDeclaration};
 use serde_json::{Map, Value, json};
 
 /// Returns a plugin as JSON.
-pub(super) fn document((candidate, status): &(Candidate, Status)) -> Value {
+pub(super) fn document((candidate, status): &(DiscoveredPlugin, PluginStatus)) -> Value {
     let manifest = &candidate.manifest;
-    let state = match (status.verdict.is_on, &status.error) {
+    let state = match (status.verdict.is_enabled, &status.error) {
         (false, _) => "disabled",
         (true, None) => "enabled",
         (true, Some(_)) => "error",
     };
-    let registered = status.registered.as_ref().filter(|_| status.verdict.is_on);
+    let registered = status.registered.as_ref().filter(|_| status.verdict.is_enabled);
     json!({
         "id": status.id, "name": status.title, "version": status.version, "description": status.description,
         "kind": manifest.kind, "origin": origin(status.origin), "rootDir": status.root, "source": candidate.entry,
-        "run": manifest.run, "enabled": status.verdict.is_on, "status": state, "reason": status.verdict.why,
+        "run": manifest.run, "enabled": status.verdict.is_enabled, "status": state, "reason": status.verdict.why,
         "error": status.error, "declares": declares(manifest), "registered": registered, "denied": status.denied,
         "configSchema": manifest.config_schema,
     })
 }
 
 /// Returns OpenClaw's name for the location of a plugin.
-fn origin(origin: Origin) -> &'static str {
+fn origin(origin: PluginOrigin) -> &'static str {
     match origin {
-        Origin::Config => "config",
-        Origin::Workspace => "workspace",
-        Origin::State => "global",
+        PluginOrigin::Config => "config",
+        PluginOrigin::Workspace => "workspace",
+        PluginOrigin::State => "global",
     }
 }
 
@@ -58,10 +58,10 @@ pub(super) fn declared(manifest: &Manifest) -> Vec<(&'static str, Vec<String>)> 
     all.into_iter().filter(|(_, names)| !names.is_empty()).collect()
 }
 
-fn names<T>(all: &[Declared<T>], name: impl Fn(&T) -> &String) -> Vec<String> {
-    let named = |declared: &Declared<T>| match declared {
-        Declared::Named(name) => name.clone(),
-        Declared::Full(offer) => name(offer).clone(),
+fn names<T>(all: &[RightDeclaration<T>], name: impl Fn(&T) -> &String) -> Vec<String> {
+    let named = |declared: &RightDeclaration<T>| match declared {
+        RightDeclaration::Named(name) => name.clone(),
+        RightDeclaration::Full(offer) => name(offer).clone(),
     };
     all.iter().map(named).collect()
 }

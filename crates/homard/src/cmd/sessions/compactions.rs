@@ -6,32 +6,33 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Subcommand;
-use homard_agent::Ambient;
+use homard_agent::{Ambient, row::session_row};
 use homard_journal::Journal;
-use homard_proto::{AgentId, SessionKey};
+use homard_proto::{AgentId, Generation, SessionKey};
 use homard_store::{Store, branch};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use crate::{
-    client::{Client, Reached},
-    cmd::ask::Setup,
-    failure::Failure,
-    render,
+    cli_error::CliError,
+    cmd::{
+        ids::{self, Candidate},
+        query::{Call, CommandContext},
+    },
+    render::{self, Table},
 };
 
-/// Timeout for the gateway's response.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Timeout for a compaction, which may have to wait for the active run.
-const LONG_PATIENCE: Duration = Duration::from_secs(1_260);
+const COMPACT_TIMEOUT: Duration = Duration::from_secs(1_260);
+/// The parameter of the session key in the gateway's errors.
+const FLAGS: [(&str, &str); 1] = [("key: ", "session key: ")];
 /// The gateway's message for an unknown session. There is no code for it.
 const NO_SESSION: &str = "session not found";
 
 /// What `homard sessions compact` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compact {
-    /// Session key
+    /// Session key, session id, a unique prefix of either, or the session's label
     key: String,
     /// What the summary should focus on
     #[arg(long, value_name = "TEXT")]
@@ -41,33 +42,34 @@ pub(super) struct Compact {
 /// What `homard sessions compactions` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compactions {
-    /// Session key
+    /// Session key, session id, a unique prefix of either, or the session's label
     key: String,
     #[command(subcommand)]
-    command: Option<Change>,
+    command: Option<CompactionChange>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Change {
+enum CompactionChange {
     /// Undo a compaction: restore the messages that it replaced
     Undo {
-        /// Compaction id [default: the latest]
+        /// Compaction id or a unique prefix of it [default: the latest]
         id: Option<String>,
     },
 }
 
 /// Compacts a session.
 pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
-    let setup = Setup::find()?;
-    let mut params = json!({"key": args.key});
+    let setup = CommandContext::load()?;
+    let key = &find_session(&setup, &args.key).await?;
+    let mut params = json!({"key": key});
     if let Some(focus) = &args.focus {
         params["focus"] = focus.as_str().into();
     }
-    let asked = ask(&setup, "operator.admin", LONG_PATIENCE, ("sessions.compact", params)).await;
-    let answer = asked.map_err(|error| plainly(&setup, &args.key, error))?.ok_or_else(|| setup.nobody())?;
+    let asked = setup.call(change("sessions.compact", params)).await;
+    let answer = asked.map_err(|error| translate_error(&setup, key, error))?.ok_or_else(|| setup.not_running())?;
     // Other clients also compact sessions that have no messages yet, so for them this is not an error.
     if answer.get("reason").and_then(Value::as_str) == Some(NO_SESSION) {
-        return Err(unknown(&named(&setup, &args.key)?).into());
+        return Err(unknown(&named(&setup, key)?).into());
     }
     if is_json {
         return Ok(render::print_json(&answer)?);
@@ -77,65 +79,107 @@ pub(super) async fn compact(args: &Compact, is_json: bool) -> Result<()> {
 
 /// Lists the compactions of a session, or undoes one.
 pub(super) async fn run(args: &Compactions, is_json: bool) -> Result<()> {
-    let setup = Setup::find()?;
+    let setup = CommandContext::load()?;
+    let key = find_session(&setup, &args.key).await?;
     match &args.command {
-        None => list(&setup, &args.key, is_json).await,
-        Some(Change::Undo { id }) => undo(&setup, &args.key, id.as_deref(), is_json).await,
+        None => list(&setup, &key, is_json).await,
+        Some(CompactionChange::Undo { id }) => undo(&setup, &key, id.as_deref(), is_json).await,
     }
 }
 
-async fn list(setup: &Setup, key: &str, is_json: bool) -> Result<()> {
-    let question = ("sessions.compactions", json!({"key": key}));
-    let asked = ask(setup, "operator.read", PATIENCE, question).await;
-    let listed = match asked.map_err(|error| plainly(setup, key, error))? {
+async fn list(setup: &CommandContext, key: &str, is_json: bool) -> Result<()> {
+    let listed = match compactions_of(setup, key).await? {
         Some(listed) => listed,
-        None => on_disk(setup, key).await?,
+        None => read_transcript(setup, key).await?,
     };
     if is_json {
         return Ok(render::print_json(&listed)?);
     }
     let rows = listed.get("compactions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if rows.is_empty() {
-        return Ok(render::print(&format!("no compactions yet; make one with: homard sessions compact {key}"))?);
+        return Ok(render::print(&format!("no compactions yet; create one with: homard sessions compact {key}"))?);
     }
-    Ok(render::print(&table(rows, Ambient::system().now_ms()))?)
+    Ok(render::print_table(&table(rows, Ambient::system().now_ms()))?)
 }
 
-async fn undo(setup: &Setup, key: &str, id: Option<&str>, is_json: bool) -> Result<()> {
+/// Returns the compactions of a session; `None` if no gateway listens.
+async fn compactions_of(setup: &CommandContext, key: &str) -> Result<Option<Value>> {
+    let call = Call::new(&["operator.read"], "sessions.compactions", json!({"key": key}));
+    setup.call(Call { flags: &FLAGS, ..call }).await.map_err(|error| translate_error(setup, key, error))
+}
+
+async fn undo(setup: &CommandContext, key: &str, id: Option<&str>, is_json: bool) -> Result<()> {
     let mut params = json!({"key": key});
-    if let Some(id) = id {
-        params["id"] = id.into();
+    if let Some(typed) = id {
+        let listed = compactions_of(setup, key).await?.ok_or_else(|| setup.not_running())?;
+        let rows = listed["compactions"].as_array().into_iter().flatten();
+        let all: Vec<_> = rows.filter_map(|row| Some(Candidate { id: row["id"].as_str()?, name: None })).collect();
+        params["id"] = ids::resolve("compaction", typed, &all)?.unwrap_or(typed).into();
     }
-    let asked = ask(setup, "operator.admin", LONG_PATIENCE, ("sessions.compactions.undo", params)).await;
-    let answer = asked.map_err(|error| plainly(setup, key, error))?.ok_or_else(|| setup.nobody())?;
+    let asked = setup.call(change("sessions.compactions.undo", params)).await;
+    let answer = asked.map_err(|error| translate_error(setup, key, error))?.ok_or_else(|| setup.not_running())?;
     if is_json {
         return Ok(render::print_json(&answer)?);
     }
     let id = answer.get("id").and_then(Value::as_str).unwrap_or("-");
-    let told = format!("compaction {id} is undone; what it replaced counts again");
-    Ok(render::print(&render::harmless(&told))?)
+    let told = format!("compaction {id} is undone; the replaced messages are part of the context again");
+    Ok(render::print(&render::strip_controls(&told))?)
 }
 
-/// Calls a method of the gateway; `None` if no gateway listens.
-async fn ask(setup: &Setup, scope: &str, patience: Duration, (method, params): (&str, Value)) -> Result<Option<Value>> {
-    let Reached::Gateway(mut client) = Client::connect(&setup.target, &[scope], &[]).await? else { return Ok(None) };
-    let slow = |_| Failure::new("connection", format!("the gateway at {} does not answer", setup.target.url));
-    Ok(Some(timeout(patience, client.call(method, params)).await.map_err(slow)??))
+/// Returns the call of a method that changes a session.
+fn change(method: &str, params: Value) -> Call<'_> {
+    Call { timeout: COMPACT_TIMEOUT, flags: &FLAGS, ..Call::admin(method, params) }
+}
+
+/// Returns the key of the session that was typed: by its key, its label, its session id, or a unique prefix of the key
+/// or session id. Returns the text itself if there is no such session.
+async fn find_session(setup: &CommandContext, typed: &str) -> Result<String> {
+    let key = named(setup, typed).map(|key| key.to_string());
+    let params = json!({"includeGlobal": true, "includeUnknown": true});
+    let rows: Vec<Value> = match setup.query_with("sessions.list", params).await? {
+        Some(mut listed) => listed["sessions"].as_array_mut().map(std::mem::take).unwrap_or_default(),
+        None => {
+            let sessions = setup.sessions().await?;
+            sessions.iter().map(|(key, record)| session_row(key, record, Generation::Four)).collect()
+        }
+    };
+    let keys: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some(Candidate { id: row["key"].as_str()?, name: row["label"].as_str() }))
+        .collect();
+    if let Ok(key) = &key
+        && keys.iter().any(|candidate| candidate.id == key)
+    {
+        return Ok(key.clone());
+    }
+    if let Some(key) = ids::resolve("session", typed, &keys)? {
+        return Ok(key.to_owned());
+    }
+    let sessions: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some(Candidate { id: row["sessionId"].as_str()?, name: row["key"].as_str() }))
+        .collect();
+    let id = ids::resolve("session", typed, &sessions)?;
+    let found = sessions.iter().find(|candidate| Some(candidate.id) == id).and_then(|candidate| candidate.name);
+    match found {
+        Some(found) => Ok(found.to_owned()),
+        None => Ok(key.map(|_| typed.to_owned())?),
+    }
 }
 
 /// Returns the session key that a text names.
-fn named(setup: &Setup, text: &str) -> Result<SessionKey, Failure> {
+fn named(setup: &CommandContext, text: &str) -> Result<SessionKey, CliError> {
     let agent = setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
-    SessionKey::parse(text, &agent).map_err(|error| Failure::usage(format!("{text}: {error}")))
+    SessionKey::parse(text, &agent).map_err(|error| CliError::usage(format!("session key: {error}")))
 }
 
-fn unknown(key: &SessionKey) -> Failure {
-    Failure::new("session", format!("no session {key}; see which there are with: homard sessions"))
+fn unknown(key: &SessionKey) -> CliError {
+    CliError::not_found(format!("no session {key}; list sessions with: homard sessions"))
 }
 
 /// Replaces the gateway's error by the message that is used without a gateway.
-fn plainly(setup: &Setup, text: &str, error: Error) -> Error {
-    match error.downcast_ref::<Failure>() {
+fn translate_error(setup: &CommandContext, text: &str, error: Error) -> Error {
+    match error.downcast_ref::<CliError>() {
         Some(failure) if failure.message == NO_SESSION => {
             named(setup, text).map_or_else(Error::from, |key| unknown(&key).into())
         }
@@ -144,9 +188,9 @@ fn plainly(setup: &Setup, text: &str, error: Error) -> Error {
 }
 
 /// Reads the compactions from the transcript in the state directory, in the gateway's format.
-async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
+async fn read_transcript(setup: &CommandContext, text: &str) -> Result<Value> {
     if !setup.target.is_own {
-        return Err(setup.nobody().into());
+        return Err(setup.not_running().into());
     }
     let key = named(setup, text)?;
     // Reading must not create the directory.
@@ -154,8 +198,9 @@ async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
         return Err(unknown(&key).into());
     }
     let opened = Journal::open(&setup.paths.state, || Ambient::system().now_ms());
-    let journal =
-        opened.with_context(|| format!("no gateway answers at {}, and nobody else can look", setup.target.url))?;
+    let journal = opened.with_context(|| {
+        format!("no gateway answers at {}, and the state directory cannot be read directly", setup.target.url)
+    })?;
     let session = journal.load(&key).await?;
     // Without a flush, this would count as a crash.
     journal.flush().await?;
@@ -165,7 +210,7 @@ async fn on_disk(setup: &Setup, text: &str) -> Result<Value> {
         .map(|compaction| {
             json!({
                 "id": compaction.id, "timestamp": compaction.at, "tokensBefore": compaction.tokens_before,
-                "way": compaction.way, "undone": compaction.is_undone, "summary": compaction.summary,
+                "way": compaction.strategy, "undone": compaction.is_undone, "summary": compaction.summary,
             })
         })
         .collect();
@@ -188,11 +233,11 @@ fn compacted(answer: &Value) -> String {
             reason.strip_prefix("Nothing was done: ").unwrap_or(reason).to_owned()
         }
     };
-    render::harmless(&told)
+    render::strip_controls(&told)
 }
 
 /// Formats compactions as a table, oldest first.
-fn table(rows: &[Value], now: u64) -> String {
+fn table(rows: &[Value], now: u64) -> Table {
     let titles = ["ID", "WHEN", "TOKENS BEFORE", "WAY", "UNDONE"].map(str::to_owned).to_vec();
     let line = |row: &Value| {
         let word = |name: &str| row.get(name).and_then(Value::as_str);
@@ -202,9 +247,9 @@ fn table(rows: &[Value], now: u64) -> String {
         let tokens = row.get("tokensBefore").and_then(Value::as_u64).map(|tokens| tokens.to_string());
         let undone = row.get("undone").and_then(Value::as_bool).unwrap_or(false).then(|| "yes".to_owned());
         let cells = [word("id").map(str::to_owned), when, tokens, word("way").map(str::to_owned), undone];
-        cells.map(|cell| render::harmless(&cell.unwrap_or_else(|| "-".to_owned()))).to_vec()
+        cells.map(|cell| render::strip_controls(&cell.unwrap_or_else(|| "-".to_owned()))).to_vec()
     };
-    render::table(&std::iter::once(titles).chain(rows.iter().map(line)).collect::<Vec<_>>())
+    Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
 }
 
 #[cfg(test)]
@@ -212,13 +257,13 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::{client::Target, config::Config, paths::Paths};
+    use crate::{client::GatewayTarget, config::Config, paths::Paths};
 
-    fn without_gateway(state: &Path) -> Setup {
+    fn without_gateway(state: &Path) -> CommandContext {
         let paths = Paths { config: state.join("homard.json"), state: state.to_owned() };
         let target =
-            Target { url: "ws://127.0.0.1:9".to_owned(), secret: None, pin: None, is_own: true, is_down: true };
-        Setup { loaded: Config::read(&paths.config, "{}"), paths, complaint: None, target }
+            GatewayTarget { url: "ws://127.0.0.1:9".to_owned(), secret: None, pin: None, is_own: true, is_down: true };
+        CommandContext { loaded: Config::read(&paths.config, "{}"), paths, config_warning: None, target }
     }
 
     #[tokio::test]
@@ -253,11 +298,15 @@ mod tests {
             "ok": true, "key": "agent:main:garden",
             "compactions": [row("a", Value::Null, false), row("b", "extract".into(), true)],
         });
-        assert_eq!(on_disk(&setup, "garden").await.unwrap(), expected);
+        assert_eq!(read_transcript(&setup, "garden").await.unwrap(), expected);
+        for typed in ["garden", "agent:main:g", "s1"] {
+            assert_eq!(find_session(&setup, typed).await.unwrap(), "agent:main:garden", "{typed}");
+        }
+        assert_eq!(find_session(&setup, "nowhere").await.unwrap(), "nowhere");
         assert_eq!(fs::read_to_string(folder.join("s1.jsonl")).unwrap(), lines, "looking changes nothing");
         assert_eq!(
-            on_disk(&setup, "nowhere").await.unwrap_err().to_string(),
-            "no session agent:main:nowhere; see which there are with: homard sessions"
+            read_transcript(&setup, "nowhere").await.unwrap_err().to_string(),
+            "no session agent:main:nowhere; list sessions with: homard sessions"
         );
     }
 
@@ -265,7 +314,7 @@ mod tests {
     async fn looking_makes_no_directory() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        on_disk(&without_gateway(&state), "garden").await.unwrap_err();
+        read_transcript(&without_gateway(&state), "garden").await.unwrap_err();
         assert!(!state.exists());
     }
 
@@ -277,7 +326,7 @@ mod tests {
             json!({"id": "x\u{1b}[2J", "timestamp": "long ago", "undone": false}),
         ];
         assert_eq!(
-            table(&rows, 61_000),
+            table(&rows, 61_000).to_string(),
             "ID    WHEN    TOKENS BEFORE  WAY    UNDONE\n\
              3f2a  1m ago  180000         asked  yes\n\
              x[2J  -       -              -      -"

@@ -1,25 +1,25 @@
 //! `homard skills check`: usable skills, missing requirements, and problems with files.
 
 use anyhow::Result;
-use homard_skills::{Judged, Level, Problem, Verdict};
+use homard_skills::{Eligibility, JudgedSkill, ProblemLevel, SkillProblem};
 use serde_json::{Value, json};
 
-use super::{Shown, words};
-use crate::render;
+use super::{SkillList, format};
+use crate::render::{self, Table};
 
 /// Prints the result. Problems with skills do not fail the command.
-pub(super) fn run(shown: &Shown, wants_json: bool) -> Result<()> {
+pub(super) fn run(shown: &SkillList, wants_json: bool) -> Result<()> {
     if wants_json { Ok(render::print_json(&document(shown))?) } else { Ok(render::print(&text(shown))?) }
 }
 
 /// Returns true if only requirements of the machine or the config are missing.
-fn lacks_something(verdict: &Verdict) -> bool {
+fn lacks_something(verdict: &Eligibility) -> bool {
     !verdict.is_eligible && !verdict.is_disabled && !verdict.is_blocked_by_allowlist
 }
 
 /// Returns the result as JSON: OpenClaw's fields, and the problems.
-fn document(shown: &Shown) -> Value {
-    let names = |is_meant: &dyn Fn(&Judged, &Value) -> bool| {
+fn document(shown: &SkillList) -> Value {
+    let names = |is_meant: &dyn Fn(&JudgedSkill, &Value) -> bool| {
         let meant = shown.each().filter(|(judged, state)| is_meant(judged, state));
         meant.map(|(judged, _)| judged.skill.name.clone()).collect::<Vec<_>>()
     };
@@ -33,12 +33,12 @@ fn document(shown: &Shown) -> Value {
     let missing = missing
         .map(|(judged, state)| json!({"name": judged.skill.name, "missing": state["missing"], "install": state["install"]}))
         .collect::<Vec<_>>();
-    let problem = |problem: &Problem| {
+    let problem = |problem: &SkillProblem| {
         let level = match problem.level {
-            Level::Info => "info",
-            Level::Warning => "warning",
+            ProblemLevel::Info => "info",
+            ProblemLevel::Warning => "warning",
         };
-        json!({"path": problem.path, "message": problem.what, "level": level})
+        json!({"path": problem.path, "message": problem.message, "level": level})
     };
     json!({
         "agentId": shown.agent,
@@ -56,7 +56,7 @@ fn document(shown: &Shown) -> Value {
 }
 
 /// Formats the result for people.
-fn text(shown: &Shown) -> String {
+fn text(shown: &SkillList) -> String {
     let ready: Vec<_> = shown.book.usable().map(|skill| skill.name.as_str()).collect();
     let mut parts = vec![format!(
         "skills of agent {}: {}, ready: {}{}{}",
@@ -70,7 +70,7 @@ fn text(shown: &Shown) -> String {
         .each()
         .filter(|(judged, _)| !judged.is_usable())
         .flat_map(|(judged, state)| {
-            let obstacles = words::obstacles(judged, state, &shown.agent).into_iter().enumerate();
+            let obstacles = format::blockers(judged, state, &shown.agent).into_iter().enumerate();
             obstacles.map(|(at, obstacle)| {
                 let name = if at == 0 { judged.skill.name.as_str() } else { "" };
                 vec![format!("  {name}"), obstacle]
@@ -78,14 +78,14 @@ fn text(shown: &Shown) -> String {
         })
         .collect();
     if !barred.is_empty() {
-        parts.push(format!("not ready, and what to do:\n{}", render::table(&barred)));
+        parts.push(format!("not ready, with remedies:\n{}", Table::fields(barred).fit(render::width())));
     }
-    for (level, title) in [(Level::Warning, "wrong:"), (Level::Info, "good to know:")] {
+    for (level, title) in [(ProblemLevel::Warning, "problems:"), (ProblemLevel::Info, "notes:")] {
         let told = shown.book.problems.iter().filter(|problem| problem.level == level);
         let lines: Vec<_> = told.map(|problem| format!("  {problem}")).collect();
         if !lines.is_empty() {
             parts.push(format!("{title}\n{}", lines.join("\n")));
         }
     }
-    render::harmless(&parts.join("\n\n"))
+    render::strip_controls(&parts.join("\n\n"))
 }

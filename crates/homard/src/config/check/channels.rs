@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use homard_channels::access::DmPolicy;
 use homard_proto::{ChannelAccount, IdIssuer, SenderPattern};
 
-use super::{Found, key};
+use super::{FoundProblems, key};
 use crate::{
-    assemble::channels::{KINDS, issuer},
+    assemble::channels::{CHANNEL_KINDS, issuer},
     config::{
         Config,
         channels::{Channel, DEFAULT_ACCOUNT, Id},
@@ -19,10 +19,11 @@ const NO_CHANNELS: [&str; 2] = ["defaults", "modelByChannel"];
 
 impl Config {
     /// Returns the enabled channels that this version does not support.
-    pub(in crate::config) fn unsupported_channels(&self) -> Found {
+    pub(in crate::config) fn unsupported_channels(&self) -> FoundProblems {
         let is_meant = |(name, channel): &(&String, &Channel)| {
             let kind = name.trim().to_lowercase();
-            let is_known = KINDS.iter().any(|(known, _)| *known == kind) || NO_CHANNELS.contains(&name.as_str());
+            let is_known =
+                CHANNEL_KINDS.iter().any(|(known, _)| *known == kind) || NO_CHANNELS.contains(&name.as_str());
             !is_known && channel.enabled != Some(false)
         };
         let what = "is not supported by this version of Homard: nothing is received or sent there";
@@ -31,29 +32,30 @@ impl Config {
     }
 
     /// Checks that the accounts of a channel have unique names, ignoring case and surrounding whitespace.
-    pub(super) fn account_names(&self, found: &mut Found) {
+    pub(super) fn check_account_names(&self, found: &mut FoundProblems) {
         for (name, channel) in &self.channels {
             let mut owners: BTreeMap<String, &String> = BTreeMap::new();
             for account in channel.accounts.keys() {
                 if let Some(owner) = owners.insert(account.trim().to_lowercase(), account) {
                     let place = key("channels").key(name).key("accounts").key(account);
-                    found.push((place, format!("is the same account as {owner:?}: names of accounts have no case")));
+                    found
+                        .push((place, format!("is the same account as {owner:?}: account names are case-insensitive")));
                 }
             }
         }
     }
 
     /// Returns the entries of `allowTo` that do not name a chat.
-    pub(super) fn odd_recipients(&self) -> Found {
+    pub(super) fn recipient_warnings(&self) -> FoundProblems {
         let all = (key("tools"), &self.tools.message.allow_to);
-        let own = self.named().map(|(path, _, agent)| (path.key("tools"), &agent.tools.message.allow_to));
+        let own = self.all_agents().map(|(path, _, agent)| (path.key("tools"), &agent.tools.message.allow_to));
         let mut found = Vec::new();
         for (path, list) in std::iter::once(all).chain(own) {
             let path = path.key("message").key("allowTo");
             for (at, entry) in list.iter().enumerate() {
                 let parts = entry.trim().split_once(':');
                 if entry.trim() != "*" && parts.is_none_or(|(channel, id)| channel.is_empty() || id.is_empty()) {
-                    let what = format!("is {entry:?}, which names no chat: write telegram:7, telegram:* or *");
+                    let what = format!("is {entry:?}, which is not a chat; use telegram:7, telegram:* or *");
                     found.push((path.index(at), what));
                 }
             }
@@ -62,19 +64,20 @@ impl Config {
     }
 
     /// Returns warnings about channels.
-    pub(super) fn odd_channels(&self) -> Found {
+    pub(super) fn channel_warnings(&self) -> FoundProblems {
         let mut found = self.unsupported_channels();
         for (name, channel) in &self.channels {
             let kind = name.trim().to_lowercase();
             let section = key("channels").key(name);
-            for (account, said) in channel.described() {
+            for (account, said) in channel.resolved_accounts() {
                 let is_named = channel.accounts.keys().any(|known| known.trim().to_lowercase() == account);
                 let place = if is_named { section.key("accounts").key(&account) } else { section.clone() };
                 let patterns: Vec<_> = said.allow_from.iter().flatten().map(|id| SenderPattern::parse(&id.0)).collect();
                 if said.dm_policy.is_some_and(|word| word.0 == DmPolicy::Open)
                     && !patterns.contains(&SenderPattern::Anyone)
                 {
-                    let what = "is open, but only to those whom allowFrom lists; add \"*\" there to let everybody in";
+                    let what =
+                        "is open, but only to the senders in allowFrom; to allow all senders, add \"*\" to allowFrom";
                     found.push((place.key("dmPolicy"), what.to_owned()));
                 }
                 let ids = patterns.iter().filter_map(|pattern| match pattern {
@@ -84,7 +87,7 @@ impl Config {
                 let mut ids = ids.filter(|id| kind == "telegram" && id.starts_with('@'));
                 if let Some(name) = ids.next() {
                     let what =
-                        format!("has {name}, which lets in nobody: on Telegram people are known by their numbers only");
+                        format!("has {name}, which matches no sender: Telegram identifies senders by numeric ids only");
                     found.push((place.key("allowFrom"), what));
                 }
                 let at = ChannelAccount::new(&kind, &account, issuer(&kind), false);
@@ -97,36 +100,36 @@ impl Config {
                     if let Some(entry) = entries.iter().flatten().find(is_elsewhere) {
                         let entry = entry.0.trim();
                         let what = format!(
-                            "has {entry}, which admits nobody here: what is before the colon names another channel or \
-                             account; if it is a part of the id, write {kind}:{entry}"
+                            "has {entry}, which matches no sender: the part before the colon names another channel or \
+                             account; if it is part of the id, write {kind}:{entry}"
                         );
                         found.push((place.key(list), what));
                     }
                 }
             }
         }
-        found.extend(self.odd_owners());
+        found.extend(self.owner_warnings());
         if self.commands.owner_allow_from.iter().any(|id| id.0.trim() == "*") {
-            let what = "has \"*\", which makes nobody the owner; name yourself, such as telegram:123456789";
+            let what = "has \"*\", which is ignored; add your own id, such as telegram:123456789";
             found.push((key("commands").key("ownerAllowFrom"), what.to_owned()));
         }
         found
     }
 
     /// Returns the owners on a channel with several accounts that do not name their account.
-    fn odd_owners(&self) -> Found {
-        let mut found = Found::new();
+    fn owner_warnings(&self) -> FoundProblems {
+        let mut found = FoundProblems::new();
         for entry in &self.commands.owner_allow_from {
             let SenderPattern::One { channel: Some(channel), account: None, id } = SenderPattern::parse(&entry.0)
             else {
                 continue;
             };
             let said = self.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
-            let accounts = said.map(|(_, said)| said.described()).unwrap_or_default();
+            let accounts = said.map(|(_, said)| said.resolved_accounts()).unwrap_or_default();
             if issuer(&channel) == IdIssuer::Peer && accounts.len() > 1 && !accounts.contains_key(DEFAULT_ACCOUNT) {
                 let names: Vec<_> = accounts.keys().map(|account| format!("{channel}/{account}:{id}")).collect();
                 let what = format!(
-                    "has {}, which makes nobody the owner: the channel has several accounts; write {}",
+                    "has {}, which is ignored: the channel has several accounts; write {}",
                     entry.0.trim(),
                     names.join(" or ")
                 );
@@ -150,7 +153,7 @@ mod tests {
         let told: Vec<_> =
             Config::read(Path::new("homard.json"), text).warnings.iter().map(ToString::to_string).collect();
         for (part, is_told) in [
-            ("tools.message.allowTo[0] is \"7\", which names no chat", true),
+            ("tools.message.allowTo[0] is \"7\", which is not a chat", true),
             ("tools.message.allowTo[3]", true),
             ("agents.list[0].tools.message.allowTo[0]", true),
             ("tools.message.allowTo[1]", false),
@@ -175,8 +178,8 @@ mod tests {
         let told: Vec<_> =
             Config::read(Path::new("homard.json"), text).warnings.iter().map(ToString::to_string).collect();
         for part in [
-            "channels.webhook.accounts.a.allowFrom has telegram:1, which admits nobody here",
-            "commands.ownerAllowFrom has webhook:ann, which makes nobody the owner: the channel has several accounts; \
+            "channels.webhook.accounts.a.allowFrom has telegram:1, which matches no sender",
+            "commands.ownerAllowFrom has webhook:ann, which is ignored: the channel has several accounts; \
              write webhook/a:ann or webhook/b:ann",
         ] {
             assert!(told.iter().any(|line| line.contains(part)), "{told:?}");

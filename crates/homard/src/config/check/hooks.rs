@@ -1,10 +1,10 @@
 //! Checks of webhooks that could not be served, or not as intended.
 
 use homard_config::nearest;
-use homard_gateway::{Action, WebhookError};
+use homard_gateway::{MappingAction, WebhookError};
 use homard_proto::AgentId;
 
-use super::{Found, key};
+use super::{FoundProblems, key};
 use crate::config::{
     Config, Text,
     sections::hooks::{GMAIL, Mapping},
@@ -12,17 +12,17 @@ use crate::config::{
 
 impl Config {
     /// Checks that webhooks have a token and a valid path, and name existing agents.
-    pub(super) fn wrong_hooks(&self, found: &mut Found) {
+    pub(super) fn check_webhooks(&self, found: &mut FoundProblems) {
         let (path, hooks) = (key("hooks"), &self.hooks);
         match hooks.webhooks() {
             Ok(_) => {}
             Err(WebhookError::NoToken) => {
-                let why = "is missing: webhooks are answered only with a token of their own; \
+                let why = "is missing: webhooks require a token of their own; \
                            make one with: openssl rand -hex 32";
                 found.push((path.key("token"), why.to_owned()));
             }
             Err(WebhookError::Path(_)) => {
-                let why = "must be a path of its own, such as /hooks, and none that the gateway answers itself";
+                let why = "must be a path such as /hooks that the gateway does not use itself";
                 found.push((path.key("path"), why.to_owned()));
             }
         }
@@ -36,25 +36,25 @@ impl Config {
                 found.push((path.key("agentId"), format!("names an agent that is not in agents.list{help}")));
             }
             if mapping.transform.as_ref().is_some_and(|transform| !is_beneath(&transform.module)) {
-                let why = "must be a file beneath hooks.transformsDir, written without .. and not from /";
+                let why = "must be a relative path below hooks.transformsDir, without ..";
                 found.push((path.key("transform").key("module"), why.to_owned()));
             }
         }
     }
 
     /// Returns warnings about webhooks.
-    pub(super) fn odd_hooks(&self) -> Found {
+    pub(super) fn webhook_warnings(&self) -> FoundProblems {
         let (path, hooks) = (key("hooks"), &self.hooks);
-        let mut found = Found::new();
+        let mut found = FoundProblems::new();
         let (token, owners) = (hooks.token.as_ref(), self.gateway.auth.token.as_ref());
         if hooks.enabled && token.is_some() && token.map(Text::as_str) == owners.map(Text::as_str) {
-            let why = "is the gateway's token, too: whoever may send a webhook could do all that you can";
+            let why = "is also the gateway's token: every webhook sender would have full access to the gateway; use another token";
             found.push((path.key("token"), why.to_owned()));
         }
         for (at, preset) in hooks.presets.iter().enumerate().filter(|(_, preset)| *preset != GMAIL) {
             found.push((
                 path.key("presets").index(at),
-                format!("is no preset, so nothing comes of {preset:?}; there is {GMAIL}"),
+                format!("is {preset:?}, which is not a known preset and is ignored; supported: {GMAIL}"),
             ));
         }
         for (at, mapping) in hooks.mappings.iter().enumerate() {
@@ -71,8 +71,8 @@ impl Config {
 /// Returns the required template that a mapping lacks.
 fn missing(mapping: &Mapping) -> Option<&'static str> {
     match mapping.action.map(|action| action.0).unwrap_or_default() {
-        Action::Agent => mapping.message_template.is_none().then_some("messageTemplate"),
-        Action::Wake => mapping.text_template.is_none().then_some("textTemplate"),
+        MappingAction::Agent => mapping.message_template.is_none().then_some("messageTemplate"),
+        MappingAction::Wake => mapping.text_template.is_none().then_some("textTemplate"),
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     fn told(text: &str) -> (Vec<String>, Vec<String>) {
         let loaded = Config::read(Path::new("homard.json"), text);
         let lines = |told: Vec<_>| {
-            let line = |told: homard_config::Problem| told.to_string().split_once(": ").unwrap().1.to_owned();
+            let line = |told: homard_config::ConfigProblem| told.to_string().split_once(": ").unwrap().1.to_owned();
             told.into_iter().map(line).collect()
         };
         (lines(loaded.problems), lines(loaded.warnings))
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn webhooks_without_a_token_or_a_path_are_told() {
-        let token = "hooks.token is missing: webhooks are answered only with a token of their own; \
+        let token = "hooks.token is missing: webhooks require a token of their own; \
                      make one with: openssl rand -hex 32";
-        let path = "hooks.path must be a path of its own, such as /hooks, and none that the gateway answers itself";
+        let path = "hooks.path must be a path such as /hooks that the gateway does not use itself";
         for (text, why) in [
             ("{hooks: {enabled: true}}", token),
             ("{hooks: {enabled: true, token: ' '}}", token),
@@ -125,7 +125,7 @@ mod tests {
                 {transform: {module: '../x.mjs'}}, {transform: {module: '/x.mjs'}}, {transform: {module: 'a/x.mjs'}}]}}";
         let module = |at: usize| {
             format!(
-                "hooks.mappings[{at}].transform.module must be a file beneath hooks.transformsDir, written without .. and not from /"
+                "hooks.mappings[{at}].transform.module must be a relative path below hooks.transformsDir, without .."
             )
         };
         let problems = vec![
@@ -134,8 +134,8 @@ mod tests {
             module(4),
         ];
         let warnings = vec![
-            "hooks.token is the gateway's token, too: whoever may send a webhook could do all that you can".to_owned(),
-            "hooks.presets[1] is no preset, so nothing comes of \"slack\"; there is gmail".to_owned(),
+            "hooks.token is also the gateway's token: every webhook sender would have full access to the gateway; use another token".to_owned(),
+            "hooks.presets[1] is \"slack\", which is not a known preset and is ignored; supported: gmail".to_owned(),
             "hooks.mappings[1].textTemplate is missing; requests to this mapping are refused".to_owned(),
             "hooks.mappings[2].messageTemplate is missing; requests to this mapping are refused".to_owned(),
         ];

@@ -1,49 +1,55 @@
 //! Checks of providers that cannot be used, and of unknown model names.
 
-use homard_config::{FoundFault, path::Path};
+use homard_config::{PartFault, path::Path};
 use homard_model::catalog::{self, provider_name};
 
-use super::{Found, key};
-use crate::config::{Config, ModelNames, Named, Text, agents::Choice, model_names};
+use super::{FoundProblems, key};
+use crate::config::{Config, ModelNames, NamedModel, Text, agents::Choice, model_names};
 
 impl Config {
     /// Returns providers without a base URL or with an unsupported API.
-    pub(super) fn wrong_providers(&self) -> Vec<FoundFault> {
+    pub(super) fn provider_faults(&self) -> Vec<PartFault> {
         let mut found = Vec::new();
         for (id, provider) in &self.models.providers {
             let part = key("models").key("providers").key(id);
-            let mut note = |path: Path, what| found.push(FoundFault { part: part.clone(), path, what });
-            if let Some(what) = provider.api.as_deref().and_then(model_names::wrong_api) {
+            let mut note = |path: Path, what| found.push(PartFault { part: part.clone(), path, what });
+            if let Some(what) = provider.api.as_deref().and_then(model_names::api_error) {
                 note(part.key("api"), what);
             }
             for (at, api) in provider.model_apis() {
-                if let Some(what) = model_names::wrong_api(api) {
+                if let Some(what) = model_names::api_error(api) {
                     note(part.key("models").index(at).key("api"), what);
                 }
             }
             if provider.base_url.is_none() && provider.fault.is_none() && !model_names::has_known_address(id) {
-                note(part.key("baseUrl"), "is missing, such as \"http://127.0.0.1:11434/v1\"".to_owned());
+                note(
+                    part.key("baseUrl"),
+                    "is missing; set it, for example to \"http://127.0.0.1:11434/v1\"".to_owned(),
+                );
             }
         }
         found
     }
 
     /// Returns references to models that cannot be used.
-    pub(super) fn wrong_models(&self) -> Vec<FoundFault> {
+    pub(super) fn model_faults(&self) -> Vec<PartFault> {
         let names = ModelNames::of(self);
         let fault = |(path, name): (Path, &str)| {
             let error = names.entry(name).err()?;
-            Some(FoundFault { part: path.clone(), path, what: format!("is {name:?}: {error:#}") })
+            Some(PartFault { part: path.clone(), path, what: format!("is {name:?}: {error:#}") })
         };
-        self.references().into_iter().filter_map(fault).collect()
+        self.model_references().into_iter().filter_map(fault).collect()
     }
 
     /// Returns warnings about usable models that the catalogue does not list, and about selectable models that cannot
     /// be used.
-    pub(super) fn odd_models(&self) -> Found {
+    pub(super) fn model_warnings(&self) -> FoundProblems {
         let names = ModelNames::of(self);
-        let mut found: Found =
-            self.references().into_iter().filter_map(|(path, name)| Some((path, unlisted(&names, name)?))).collect();
+        let mut found: FoundProblems = self
+            .model_references()
+            .into_iter()
+            .filter_map(|(path, name)| Some((path, unlisted_warning(&names, name)?)))
+            .collect();
         for name in self.agents.defaults.models.keys() {
             if let Err(error) = names.entry(name) {
                 let path = key("agents").key("defaults").key("models").key(name);
@@ -54,11 +60,11 @@ impl Config {
     }
 
     /// Returns all references to models: path and name. Defaults that are filled in later are not included.
-    fn references(&self) -> Vec<(Path, &str)> {
+    fn model_references(&self) -> Vec<(Path, &str)> {
         let defaults = key("agents").key("defaults");
         let said = &self.agents.defaults;
         let shared = [(defaults.key("model"), &said.model), (defaults.key("imageModel"), &said.image_model)];
-        let own = self.named().map(|(path, _, agent)| (path.key("model"), &agent.model));
+        let own = self.all_agents().map(|(path, _, agent)| (path.key("model"), &agent.model));
         let choices = shared.into_iter().chain(own).filter_map(|(path, said)| Some((path, said.as_ref()?)));
         let mut all: Vec<(Path, &str)> = choices.flat_map(|(path, said)| chosen(&path, said)).collect();
         let hooks = key("hooks");
@@ -86,11 +92,11 @@ fn chosen<'a>(path: &Path, said: &'a Choice) -> Vec<(Path, &'a str)> {
 }
 
 /// Returns a warning if a model of a catalogue provider is neither in the catalogue nor described in the config.
-fn unlisted(names: &ModelNames, name: &str) -> Option<String> {
-    let Ok(Named::Entry(entry)) = names.entry(name) else { return None };
+fn unlisted_warning(names: &ModelNames, name: &str) -> Option<String> {
+    let Ok(NamedModel::Entry(entry)) = names.entry(name) else { return None };
     let (provider, model) = (&entry.spec.provider, &entry.spec.model);
     let id = provider_name(provider);
-    let is_described = |own: &catalog::Configured| {
+    let is_described = |own: &catalog::CatalogProvider| {
         provider_name(&own.id) == id && (own.base_url.is_some() || own.models.iter().any(|offer| offer.id == *model))
     };
     let is_known = catalog::find(provider, model).is_some() || names.configured.iter().any(is_described);
@@ -102,7 +108,7 @@ fn unlisted(names: &ModelNames, name: &str) -> Option<String> {
     let help = near.map(|near| format!("; did you mean \"{provider}/{near}\"?")).unwrap_or_default();
     let source = catalog::source();
     Some(format!(
-        "is {name:?}, which is not in the catalogue ({source}); it is asked for with assumed limits and no prices{help}"
+        "is {name:?}, which is not in the catalogue ({source}); it is used with default limits and no prices{help}"
     ))
 }
 
@@ -114,8 +120,8 @@ mod tests {
 
     fn told(text: &str) -> (Vec<String>, Vec<String>) {
         let loaded = Config::read(File::new("homard.json"), text);
-        let line = |told: &homard_config::Problem| told.to_string().split_once(": ").unwrap().1.to_owned();
-        (loaded.wrong().iter().map(line).collect(), loaded.warnings.iter().map(line).collect())
+        let line = |told: &homard_config::ConfigProblem| told.to_string().split_once(": ").unwrap().1.to_owned();
+        (loaded.all_problems().iter().map(line).collect(), loaded.warnings.iter().map(line).collect())
     }
 
     #[test]
@@ -133,13 +139,12 @@ mod tests {
                 "models.providers.a.api is \"openai-complitions\", which is not a known API; did you mean \
                  \"openai-completions\"?"
                     .to_owned(),
+                format!("models.providers.b.api is \"google-vertex\", which is not supported; supported: {supported}"),
                 format!(
-                    "models.providers.b.api is \"google-vertex\", which is not supported; supported are {supported}"
+                    "models.providers.b.models[0].api is \"anthropic\", which is not a known API; supported: {supported}"
                 ),
-                format!(
-                    "models.providers.b.models[0].api is \"anthropic\", which is not a known API; supported are {supported}"
-                ),
-                "models.providers.c.baseUrl is missing, such as \"http://127.0.0.1:11434/v1\"".to_owned(),
+                "models.providers.c.baseUrl is missing; set it, for example to \"http://127.0.0.1:11434/v1\""
+                    .to_owned(),
             ]
         );
         assert_eq!(warnings, [""; 0]);
@@ -159,15 +164,15 @@ mod tests {
         assert_eq!(
             wrong,
             [
-                format!("agents.defaults.model.primary is \"x/a\": {}; see docs/models.md", no_such("x")),
-                format!("agents.defaults.model.fallbacks[1] is \"y/b\": {}; see docs/models.md", no_such("y")),
+                format!("agents.defaults.model.primary is \"x/a\": {}; see: homard docs models", no_such("x")),
+                format!("agents.defaults.model.fallbacks[1] is \"y/b\": {}; see: homard docs models", no_such("y")),
                 format!("agents.defaults.imageModel is \"gogle/c\": {}; did you mean \"google\"?", no_such("gogle")),
-                "agents.defaults.subagents.model is \"plain\": a model is named provider/model, such as homard/demo"
+                "agents.defaults.subagents.model is \"plain\": a model name has the form provider/model, such as homard/demo"
                     .to_owned(),
-                format!("agents.defaults.compaction.model is \"z/d\": {}; see docs/models.md", no_such("z")),
-                format!("agents.list[1].model is \"x/e\": {}; see docs/models.md", no_such("x")),
-                format!("hooks.gmail.model is \"x/f\": {}; see docs/models.md", no_such("x")),
-                format!("hooks.mappings[1].model is \"x/g\": {}; see docs/models.md", no_such("x")),
+                format!("agents.defaults.compaction.model is \"z/d\": {}; see: homard docs models", no_such("z")),
+                format!("agents.list[1].model is \"x/e\": {}; see: homard docs models", no_such("x")),
+                format!("hooks.gmail.model is \"x/f\": {}; see: homard docs models", no_such("x")),
+                format!("hooks.mappings[1].model is \"x/g\": {}; see: homard docs models", no_such("x")),
             ]
         );
         let [codex] = &warnings[..] else { panic!("{warnings:?}") };

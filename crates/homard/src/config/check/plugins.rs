@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use homard_config::{nearest, path::Path};
-use homard_hooks::Point;
-use homard_plugins::{Candidate, Manifest, Roots, decide, discover};
+use homard_hooks::HookPoint;
+use homard_plugins::{DiscoveredPlugin, Manifest, PluginRoots, decide, discover};
 use homard_proto::schema::Schema;
 use serde_json::Value;
 
-use super::{Found, key};
+use super::{FoundProblems, key};
 use crate::{
-    assemble::office::workspace,
+    assemble::factory::workspace,
     config::{Config, sections::plugins::Plugins},
     paths::Paths,
 };
@@ -21,8 +21,8 @@ const NO_PLUGIN: [&str; 2] = ["none", "memory-core"];
 
 impl Config {
     /// Returns the directories that are searched for plugins.
-    pub(crate) fn plugin_roots(&self, paths: &Paths) -> Roots {
-        Roots {
+    pub(crate) fn plugin_roots(&self, paths: &Paths) -> PluginRoots {
+        PluginRoots {
             paths: self.plugins.settings(paths).load.paths,
             workspaces: self.agents.members().iter().map(|agent| workspace(self, paths, agent)).collect(),
             state: paths.state.clone(),
@@ -31,36 +31,36 @@ impl Config {
     }
 
     /// Returns warnings about plugins.
-    pub(super) fn odd_plugins(&self) -> Found {
+    pub(super) fn plugin_warnings(&self) -> FoundProblems {
         let said = &self.plugins;
         let is_silent = said.entries.is_empty() && said.allow.is_empty() && said.deny.is_empty();
         if is_silent && said.slots.memory.is_none() {
             // The section is empty, so there is nothing to compare with the disk.
-            return Found::new();
+            return FoundProblems::new();
         }
-        let mut found = odd_hooks(said);
+        let mut found = hook_warnings(said);
         if let Ok(paths) = Paths::find() {
             let candidates = discover(&self.plugin_roots(&paths)).candidates;
-            found.extend(strangers(said, &candidates));
-            found.extend(unfit(said, &candidates, &paths));
+            found.extend(unknown_plugins(said, &candidates));
+            found.extend(schema_warnings(said, &candidates, &paths));
         }
         found
     }
 }
 
 /// Returns unknown hooks, and plugins that are both allowed and denied.
-fn odd_hooks(said: &Plugins) -> Found {
+fn hook_warnings(said: &Plugins) -> FoundProblems {
     let plugins = key("plugins");
-    let mut found = Found::new();
+    let mut found = FoundProblems::new();
     for (at, id) in said.allow.iter().enumerate().filter(|(_, id)| said.deny.contains(id)) {
-        let what = format!("is {id:?}, which plugins.deny lists, too; it stays off");
+        let what = format!("is {id:?}, which plugins.deny lists, too; the plugin stays disabled");
         found.push((plugins.key("allow").index(at), what));
     }
     for (id, entry) in &said.entries {
         let timeouts = plugins.key("entries").key(id).key("hooks").key("timeouts");
-        for name in entry.hooks.timeouts.keys().filter(|name| Point::named(name).is_none()) {
-            let near = nearest(name, Point::ALL.into_iter().map(Point::name));
-            found.push((timeouts.key(name), format!("is no hook{}", meant(near))));
+        for name in entry.hooks.timeouts.keys().filter(|name| HookPoint::named(name).is_none()) {
+            let near = nearest(name, HookPoint::ALL.into_iter().map(HookPoint::name));
+            found.push((timeouts.key(name), format!("is not a known hook{}", suggestion(near))));
         }
     }
     found
@@ -68,7 +68,7 @@ fn odd_hooks(said: &Plugins) -> Found {
 
 /// Returns ids of unknown plugins. An id that is only denied or disabled is reported only if it is similar to a known
 /// one.
-fn strangers(said: &Plugins, candidates: &[Candidate]) -> Found {
+fn unknown_plugins(said: &Plugins, candidates: &[DiscoveredPlugin]) -> FoundProblems {
     let plugins = key("plugins");
     let ids: Vec<&str> = candidates.iter().map(|one| one.manifest.id.as_str()).collect();
     let listed = |name: &str, list: &[String], is_wanted: bool| -> Vec<(Path, String, bool)> {
@@ -85,42 +85,42 @@ fn strangers(said: &Plugins, candidates: &[Candidate]) -> Found {
         .filter_map(|(path, id, is_wanted)| {
             let near = nearest(&id, ids.iter().copied());
             let is_told = near.is_some() || (is_wanted && said.enabled != Some(false));
-            is_told.then(|| (path, format!("names a plugin that there is not: {id:?}{}", meant(near))))
+            is_told.then(|| (path, format!("names an unknown plugin: {id:?}{}", suggestion(near))))
         })
         .collect()
 }
 
-fn meant(near: Option<&str>) -> String {
+fn suggestion(near: Option<&str>) -> String {
     near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
 }
 
 /// Returns schema errors in the configs of enabled plugins, and in configs given for disabled ones.
-fn unfit(said: &Plugins, candidates: &[Candidate], paths: &Paths) -> Found {
+fn schema_warnings(said: &Plugins, candidates: &[DiscoveredPlugin], paths: &Paths) -> FoundProblems {
     let settings = said.settings(paths);
-    let mut found = Found::new();
-    for Candidate { manifest, origin, .. } in candidates {
+    let mut found = FoundProblems::new();
+    for DiscoveredPlugin { manifest, origin, .. } in candidates {
         let config = said.entries.get(&manifest.id).and_then(|entry| entry.config.as_ref());
-        let is_on = decide(manifest, *origin, &settings).is_on;
+        let is_on = decide(manifest, *origin, &settings).is_enabled;
         if !is_on && config.is_none() {
             continue;
         }
         let so = if is_on { "the plugin is not started" } else { "the plugin could not be started" };
-        let wrong = misfits(manifest, config).into_iter();
+        let wrong = config_errors(manifest, config).into_iter();
         found.extend(wrong.map(|(path, what)| (path, format!("{what}; {so}"))));
     }
     found
 }
 
 /// Returns the schema errors of a plugin's config: path and reason.
-fn misfits(manifest: &Manifest, config: Option<&BTreeMap<String, Value>>) -> Found {
+fn config_errors(manifest: &Manifest, config: Option<&BTreeMap<String, Value>>) -> FoundProblems {
     let top = key("plugins").key("entries").key(&manifest.id).key("config");
     let config = Value::Object(config.cloned().unwrap_or_default().into_iter().collect());
     let wrong = Schema::compile(&manifest.config_schema).check(&config).into_iter();
-    wrong.map(|problem| (beneath(&top, &config, &problem.path), problem.what)).collect()
+    wrong.map(|problem| (config_path(&top, &config, &problem.path), problem.message)).collect()
 }
 
 /// Converts a JSON pointer within a plugin's config to a path in the file.
-fn beneath(top: &Path, config: &Value, pointer: &str) -> Path {
+fn config_path(top: &Path, config: &Value, pointer: &str) -> Path {
     let (mut path, mut value) = (top.clone(), config);
     for name in pointer.split('/').skip(1) {
         let at = if value.is_array() { name.parse().ok() } else { None };
@@ -184,7 +184,7 @@ mod tests {
             slots: {memory: 'none'},
             entries: {tidyy: {enabled: false}, ghost: {enabled: true}, other: {enabled: false},
                       tidy: {config: {tide: 'x'}, hooks: {timeouts: {agent_ends: 5, agent_end: 5}}}}}}";
-        let stranger = |path: &str, id: &str| format!("plugins.{path} names a plugin that there is not: {id:?}");
+        let stranger = |path: &str, id: &str| format!("plugins.{path} names an unknown plugin: {id:?}");
         let meant = "; did you mean \"tidy\"?";
         let mut told = told(text);
         told.sort();
@@ -193,7 +193,8 @@ mod tests {
             stranger("deny[0]", "tidyx") + meant,
             stranger("entries.tidyy", "tidyy") + meant,
             stranger("entries.ghost", "ghost"),
-            "plugins.entries.tidy.hooks.timeouts.agent_ends is no hook; did you mean \"agent_end\"?".to_owned(),
+            "plugins.entries.tidy.hooks.timeouts.agent_ends is not a known hook; did you mean \"agent_end\"?"
+                .to_owned(),
         ];
         expected.sort();
         assert_eq!(told, expected);
@@ -203,7 +204,7 @@ mod tests {
     fn what_is_allowed_and_denied_is_told() {
         assert_eq!(
             told("{plugins: {load: {paths: ['$']}, allow: ['tidy'], deny: ['tidy']}}"),
-            ["plugins.allow[0] is \"tidy\", which plugins.deny lists, too; it stays off"]
+            ["plugins.allow[0] is \"tidy\", which plugins.deny lists, too; the plugin stays disabled"]
         );
     }
 }

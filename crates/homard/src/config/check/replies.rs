@@ -1,22 +1,22 @@
 //! Checks of contradictory limits for replies. OpenClaw accepts them, and so does Homard, with a warning.
 
-use super::{Found, key};
+use super::{FoundProblems, key};
 use crate::config::{Config, sections::replies::HumanDelay};
 
 impl Config {
     /// Returns warnings about the delivery of replies.
-    pub(super) fn odd_replies(&self) -> Found {
+    pub(super) fn reply_warnings(&self) -> FoundProblems {
         let (path, defaults) = (key("agents").key("defaults"), &self.agents.defaults);
-        let chunk = defaults.block_streaming_chunk.doubt().map(|why| ("blockStreamingChunk", "minChars", why));
-        let joined = defaults.block_streaming_coalesce.doubt().map(|why| ("blockStreamingCoalesce", "minChars", why));
-        let own: Vec<_> = self.named().filter_map(|(path, _, agent)| Some((path, agent.human_delay?))).collect();
+        let chunk = defaults.block_streaming_chunk.warning().map(|why| ("blockStreamingChunk", "minChars", why));
+        let joined = defaults.block_streaming_coalesce.warning().map(|why| ("blockStreamingCoalesce", "minChars", why));
+        let own: Vec<_> = self.all_agents().filter_map(|(path, _, agent)| Some((path, agent.human_delay?))).collect();
         // If agents have their own settings, the shared ones may be meant to be combined with them.
-        let shared = defaults.human_delay.doubt(HumanDelay::default()).filter(|_| own.is_empty());
+        let shared = defaults.human_delay.warning(HumanDelay::default()).filter(|_| own.is_empty());
         let shared = shared.map(|(name, why)| ("humanDelay", name, why));
         let all = [chunk, joined, shared].into_iter().flatten();
         let all = all.map(|(section, name, why)| (path.key(section).key(name), why));
         let own = own.into_iter().filter_map(|(path, delay)| {
-            let (name, why) = delay.doubt(defaults.human_delay)?;
+            let (name, why) = delay.warning(defaults.human_delay)?;
             Some((path.key("humanDelay").key(name), why))
         });
         all.chain(own).collect()

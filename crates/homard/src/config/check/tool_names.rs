@@ -8,59 +8,59 @@ use std::collections::BTreeMap;
 use homard_agent::policy;
 use homard_config::{nearest, path::Path};
 
-use super::{Found, key};
+use super::{FoundProblems, key};
 use crate::config::{Config, tools::Policy};
 
 impl Config {
     /// Returns names in tool lists that are similar to a tool's, and unknown groups.
-    pub(crate) fn strange_tools(&self) -> Vec<(Path, String)> {
+    pub(crate) fn tool_name_warnings(&self) -> Vec<(Path, String)> {
         let tools = key("tools");
         let mut granted = Vec::new();
-        let mut scopes = vec![(tools.clone(), self.tools.meant())];
+        let mut scopes = vec![(tools.clone(), self.tools.to_policy())];
         scopes.extend(by_provider(&tools, &self.tools.by_provider));
-        scopes.push((tools.key("subagents").key("tools"), self.tools.subagents.tools.meant()));
-        for (path, _, agent) in self.named() {
+        scopes.push((tools.key("subagents").key("tools"), self.tools.subagents.tools.to_policy()));
+        for (path, _, agent) in self.all_agents() {
             let path = path.key("tools");
-            scopes.push((path.clone(), agent.tools.meant()));
+            scopes.push((path.clone(), agent.tools.to_policy()));
             scopes.extend(by_provider(&path, &agent.tools.by_provider));
-            granted.extend(strange_in(&path.key("nonOwnerAllow"), &agent.tools.non_owner_allow));
+            granted.extend(list_warnings(&path.key("nonOwnerAllow"), &agent.tools.non_owner_allow));
         }
-        scopes.iter().flat_map(|(path, policy)| strange(path, policy)).chain(granted).collect()
+        scopes.iter().flat_map(|(path, policy)| policy_warnings(path, policy)).chain(granted).collect()
     }
 }
 
-fn by_provider(path: &Path, said: &BTreeMap<String, Policy>) -> impl Iterator<Item = (Path, policy::Policy)> {
+fn by_provider(path: &Path, said: &BTreeMap<String, Policy>) -> impl Iterator<Item = (Path, policy::ToolPolicy)> {
     let path = path.key("byProvider");
-    said.iter().map(move |(name, policy)| (path.key(name), policy.meant()))
+    said.iter().map(move |(name, policy)| (path.key(name), policy.to_policy()))
 }
 
-fn strange(path: &Path, policy: &policy::Policy) -> Found {
+fn policy_warnings(path: &Path, policy: &policy::ToolPolicy) -> FoundProblems {
     let lists = [("allow", &policy.allow), ("alsoAllow", &policy.also_allow), ("deny", &policy.deny)];
-    lists.into_iter().flat_map(|(name, list)| strange_in(&path.key(name), list)).collect()
+    lists.into_iter().flat_map(|(name, list)| list_warnings(&path.key(name), list)).collect()
 }
 
-fn strange_in(path: &Path, list: &[String]) -> Found {
-    let doubted = |(at, entry): (usize, &String)| Some((path.index(at), doubt(entry.trim())?));
+fn list_warnings(path: &Path, list: &[String]) -> FoundProblems {
+    let doubted = |(at, entry): (usize, &String)| Some((path.index(at), entry_warning(entry.trim())?));
     list.iter().enumerate().filter_map(doubted).collect()
 }
 
 /// Returns what is wrong with an entry of a list.
-fn doubt(entry: &str) -> Option<String> {
+fn entry_warning(entry: &str) -> Option<String> {
     // Tools of MCP servers are named `<server>__<tool>`.
-    if policy::knows(entry) || entry.contains('*') || entry.contains("__") {
+    if policy::is_known(entry) || entry.contains('*') || entry.contains("__") {
         return None;
     }
     let help = |near: &str| format!("; did you mean {near:?}?");
     if entry.to_lowercase().starts_with("group:") {
         let near = nearest(entry, policy::known().filter(|name| name.starts_with("group:")));
-        return Some(format!("is {entry:?}, which is no group of tools{}", near.map(help).unwrap_or_default()));
+        return Some(format!("is {entry:?}, which is not a tool group{}", near.map(help).unwrap_or_default()));
     }
-    let near = nearest(entry, policy::known().filter(|name| is_near(entry, name)))?;
-    Some(format!("is {entry:?}, which is no tool{}", help(near)))
+    let near = nearest(entry, policy::known().filter(|name| is_similar(entry, name)))?;
+    Some(format!("is {entry:?}, which is not a tool{}", help(near)))
 }
 
 /// Returns true if every part of the name is similar: `memory_store` is not a misspelt `memory_search`.
-fn is_near(one: &str, other: &str) -> bool {
+fn is_similar(one: &str, other: &str) -> bool {
     let parts = |name: &str| -> Vec<String> { name.split(['_', '-']).map(str::to_owned).collect() };
     let (one, other) = (parts(one), parts(other));
     if one.len() != other.len() {
@@ -88,19 +88,19 @@ mod tests {
                     subagents: {tools: {allow: ['group:everything']}}},
             agents: {list: [{id: 'a', tools: {alsoAllow: ['sesions_spawn'], nonOwnerAllow: ['raed'], byProvider: {'x/y': {allow: ['group:fss']}}}}],
                      entries: {b: {tools: {deny: ['exce']}}}}}";
-        let what = |kind: &str, near: &str| format!("which is no {kind}; did you mean {near:?}?");
+        let what = |kind: &str, near: &str| format!("which is not a {kind}; did you mean {near:?}?");
         assert_eq!(
             told(text),
             [
                 format!("tools.allow[0] is \"raed\", {}", what("tool", "read")),
                 format!("tools.deny[0] is \"Web_Serach\", {}", what("tool", "web_search")),
                 format!("tools.byProvider.google.deny[0] is \"webfetch\", {}", what("tool", "web_fetch")),
-                "tools.subagents.tools.allow[0] is \"group:everything\", which is no group of tools".to_owned(),
+                "tools.subagents.tools.allow[0] is \"group:everything\", which is not a tool group".to_owned(),
                 format!("agents.list[0].tools.alsoAllow[0] is \"sesions_spawn\", {}", what("tool", "sessions_spawn")),
                 format!("agents.list[0].tools.nonOwnerAllow[0] is \"raed\", {}", what("tool", "read")),
                 format!(
                     "agents.list[0].tools.byProvider[\"x/y\"].allow[0] is \"group:fss\", {}",
-                    what("group of tools", "group:fs")
+                    what("tool group", "group:fs")
                 ),
                 format!("agents.entries.b.tools.deny[0] is \"exce\", {}", what("tool", "exec")),
             ]

@@ -2,9 +2,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use homard_model::Level;
+use homard_model::ReasoningLevel;
 use homard_proto::AgentId;
-use homard_reply::blocks::Break;
+use homard_reply::blocks::BlockBreak;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -15,7 +15,7 @@ use super::{
     compaction::Compaction,
     memory::MemorySearch,
     pruning::ContextPruning,
-    replies::{BlockChunk, BlockCoalesce, HumanDelay, Switch},
+    replies::{BlockChunk, BlockCoalesce, HumanDelay, OnOff},
     sandbox::Sandbox,
     schedule::Heartbeat,
     tools::AgentTools,
@@ -43,33 +43,37 @@ pub(crate) struct Agents {
 
 /// An agent with its section of the config.
 #[derive(Debug, Clone)]
-pub(crate) struct Member<'a> {
+pub(crate) struct ConfiguredAgent<'a> {
     pub(crate) id: AgentId,
     /// True if it receives messages that name no agent.
     pub(crate) is_default: bool,
-    pub(crate) said: &'a Agent,
+    pub(crate) config: &'a Agent,
 }
 
 impl Agents {
     /// Returns all agents in order; never empty.
-    pub(crate) fn members(&self) -> Vec<Member<'_>> {
+    pub(crate) fn members(&self) -> Vec<ConfiguredAgent<'_>> {
         let listed = self.list.iter().map(|agent| (agent.id.as_ref().map_or("", Text::as_str), agent));
         let named: Vec<_> = listed.chain(self.entries.iter().map(|(id, agent)| (id.as_str(), agent))).collect();
         let first = named.iter().position(|(_, agent)| agent.default).unwrap_or(0);
         let named = named.into_iter().enumerate();
         let mut all: Vec<_> = named
-            .map(|(at, (id, said))| Member { id: AgentId::normalize(id), is_default: at == first, said })
+            .map(|(at, (id, said))| ConfiguredAgent {
+                id: AgentId::normalize(id),
+                is_default: at == first,
+                config: said,
+            })
             .collect();
         if all.is_empty() {
-            all.push(Member { id: AgentId::main(), is_default: true, said: &self.nobody });
+            all.push(ConfiguredAgent { id: AgentId::main(), is_default: true, config: &self.nobody });
         }
         all
     }
 
     /// Returns an agent by its id; without one, the default agent.
-    pub(crate) fn member(&self, id: Option<&str>) -> Option<Member<'_>> {
+    pub(crate) fn member(&self, id: Option<&str>) -> Option<ConfiguredAgent<'_>> {
         let wanted = id.map(AgentId::normalize);
-        let is_meant = |member: &Member<'_>| wanted.as_ref().map_or(member.is_default, |id| *id == member.id);
+        let is_meant = |member: &ConfiguredAgent<'_>| wanted.as_ref().map_or(member.is_default, |id| *id == member.id);
         self.members().into_iter().find(is_meant)
     }
 }
@@ -84,7 +88,7 @@ pub(crate) struct Defaults {
     pub(crate) image_model: Option<Choice>,
     /// Models that can be selected for a session, by name. If empty, any model can be selected.
     #[serde(deserialize_with = "super::named_objects")]
-    pub(crate) models: BTreeMap<String, Listed>,
+    pub(crate) models: BTreeMap<String, SelectableModel>,
     /// Workspace directory of the agents. The default agent uses the directory itself, other agents a sibling directory whose name ends with `-<id>`. Default: `workspace` in the state directory.
     pub(crate) workspace: Option<Text>,
     /// Which sessions are sandboxed, with a workspace of their own.
@@ -110,16 +114,16 @@ pub(crate) struct Defaults {
     pub(crate) user_timezone: Option<String>,
     /// Maximum context window of all models in tokens, even if a model supports more.
     pub(crate) context_tokens: Option<u64>,
-    /// Reasoning level if the session sets none: off, minimal, low, medium, high, xhigh. Default: low if the model can, else off.
-    pub(crate) thinking_default: Option<Word<Level>>,
+    /// Reasoning level if the session sets none: off, minimal, low, medium, high, xhigh. Default: low if the model supports reasoning, else off.
+    pub(crate) thinking_default: Option<Word<ReasoningLevel>>,
     /// Verbosity of tool output if the session sets none: off, on, full. Default: off.
     pub(crate) verbose_default: Option<Word<Verbose>>,
     /// Visibility of the model's reasoning if the session sets none: off, on, stream. Default: off.
     pub(crate) reasoning_default: Option<Word<Reasoning>>,
     /// Send replies to chats in blocks while they are generated: off, on. Default: off.
-    pub(crate) block_streaming_default: Option<Word<Switch>>,
+    pub(crate) block_streaming_default: Option<Word<OnOff>>,
     /// When blocks are sent: text_end, while the text is generated, or message_end, when the message is complete. Default: text_end.
-    pub(crate) block_streaming_break: Option<Word<Break>>,
+    pub(crate) block_streaming_break: Option<Word<BlockBreak>>,
     /// Size limits and boundaries of blocks.
     #[serde(deserialize_with = "super::object")]
     pub(crate) block_streaming_chunk: BlockChunk,
@@ -165,7 +169,7 @@ pub(crate) struct Defaults {
 /// A model that can be selected.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-pub(crate) struct Listed {
+pub(crate) struct SelectableModel {
     /// Short name of the model.
     pub(crate) alias: Option<String>,
 }
@@ -210,8 +214,8 @@ pub(crate) struct Subagents {
     pub(crate) max_children_per_agent: Option<usize>,
     /// Model of sub-agents, as `provider/model`. Default: the agent's own.
     pub(crate) model: Option<Text>,
-    /// Reasoning level of sub-agents. Default: as the agent's own.
-    pub(crate) thinking: Option<Word<Level>>,
+    /// Reasoning level of sub-agents. Default: the agent's own level.
+    pub(crate) thinking: Option<Word<ReasoningLevel>>,
     /// Maximum duration of a sub-agent run in seconds; 0 for the agent's own limit. Default: 0.
     pub(crate) run_timeout_seconds: Option<u64>,
 }
@@ -238,7 +242,7 @@ pub(crate) struct Agent {
     /// Skills that the agent may use, by name. If not set, all skills are available; if the list is empty, none.
     pub(crate) skills: Option<Vec<String>>,
     /// Reasoning level if the session sets none.
-    pub(crate) thinking_default: Option<Word<Level>>,
+    pub(crate) thinking_default: Option<Word<ReasoningLevel>>,
     /// Verbosity of tool output if the session sets none.
     pub(crate) verbose_default: Option<Word<Verbose>>,
     /// Visibility of the model's reasoning if the session sets none.
@@ -292,7 +296,7 @@ super::word::words! {
     Style: "auto" => Self::Auto, "rich" => Self::Rich, "lean" => Self::Lean, "bare" => Self::Bare;
     Verbose: "off" => Self("off"), "on" => Self("on"), "full" => Self("full");
     Reasoning: "off" => Self("off"), "on" => Self("on"), "stream" => Self("stream");
-    Level:
+    ReasoningLevel:
         "off" => Self::Off, "minimal" => Self::Minimal, "low" => Self::Low,
         "medium" => Self::Medium, "high" => Self::High, "xhigh" => Self::Xhigh;
 }

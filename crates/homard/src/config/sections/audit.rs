@@ -37,7 +37,7 @@ pub(crate) struct Checkpoints {
 
 /// A destination of checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CheckpointSink {
     File(PathBuf),
     Socket(PathBuf),
     Udp(String),
@@ -46,11 +46,13 @@ pub(crate) enum Place {
 
 impl Checkpoints {
     /// Returns all destinations, or the invalid key and the reason.
-    pub(crate) fn places(&self) -> Result<Vec<Place>, (&'static str, &'static str)> {
+    pub(crate) fn sinks(&self) -> Result<Vec<CheckpointSink>, (&'static str, &'static str)> {
         let mut places = Vec::new();
         if let Some(file) = &self.file {
             let path = paths::expand(Path::new(file.as_str()), paths::home().as_deref());
-            places.push(path.is_absolute().then_some(Place::File(path)).ok_or(("file", "must be an absolute path"))?);
+            places.push(
+                path.is_absolute().then_some(CheckpointSink::File(path)).ok_or(("file", "must be an absolute path"))?,
+            );
         }
         if let Some(server) = &self.syslog {
             let wrong = ("syslog", "must be host:port, or the path of a socket such as /dev/log");
@@ -59,16 +61,16 @@ impl Checkpoints {
         if let Some(url) = &self.url {
             let url = reqwest::Url::parse(url.as_str()).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
             let url = url.ok_or(("url", "must be an http or https address"))?;
-            places.push(Place::Url { url, token: self.token.clone() });
+            places.push(CheckpointSink::Url { url, token: self.token.clone() });
         }
         Ok(places)
     }
 }
 
-fn syslog(server: &str) -> Option<Place> {
+fn syslog(server: &str) -> Option<CheckpointSink> {
     if server.starts_with('/') {
-        return Some(Place::Socket(server.into()));
+        return Some(CheckpointSink::Socket(server.into()));
     }
     let (host, port) = server.rsplit_once(':')?;
-    port.parse::<u16>().ok().filter(|_| !host.is_empty()).map(|_| Place::Udp(server.to_owned()))
+    port.parse::<u16>().ok().filter(|_| !host.is_empty()).map(|_| CheckpointSink::Udp(server.to_owned()))
 }

@@ -1,6 +1,6 @@
 //! `budgets` and `trace`: limits of tokens and cost, and the retention of run timelines.
 
-use homard_agent::purse;
+use homard_agent::budget;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,9 +37,9 @@ pub(crate) struct Limit {
 
 impl Budgets {
     /// Returns the limits for runs.
-    pub(crate) fn limits(&self) -> purse::Limits {
-        let limit = |limit: &Limit| purse::Limit { cost: limit.cost, tokens: limit.tokens };
-        purse::Limits {
+    pub(crate) fn limits(&self) -> budget::BudgetLimits {
+        let limit = |limit: &Limit| budget::BudgetLimit { cost: limit.cost, tokens: limit.tokens };
+        budget::BudgetLimits {
             run: limit(&self.run),
             session: limit(&self.session),
             agent: limit(&self.agent),

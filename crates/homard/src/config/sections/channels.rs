@@ -3,14 +3,14 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use homard_channels::access::{DmPolicy, GroupPolicy};
-use homard_reply::thread::Mode;
+use homard_reply::thread::ThreadMode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
     de::{self, Visitor},
 };
 
-use super::word::{Named, Word};
+use super::word::{FixedValues, Word};
 use crate::config::Text;
 
 pub(crate) use homard_proto::identity::DEFAULT_ACCOUNT;
@@ -86,17 +86,17 @@ accounts! {
     allow_from: Vec<Id>,
     /// Who may write in groups: allowlist, open or disabled. Default: allowlist.
     group_policy: Word<GroupPolicy>,
-    /// Sender ids that may write in groups. Default: as `allowFrom`.
+    /// Sender ids that may write in groups. Default: the value of `allowFrom`.
     group_allow_from: Vec<Id>,
     /// Groups whose messages are read, by id; `*` for all others.
     groups: BTreeMap<String, Group>,
     /// Maximum number of earlier group messages not addressed to the agent that are included with the next one that is. Default: 50.
     history_limit: usize,
     /// Which messages of a reply quote the message they answer: off, first or all. Default: off.
-    reply_to_mode: Word<Mode>,
+    reply_to_mode: Word<ThreadMode>,
     /// Maximum number of characters per outgoing message.
     text_chunk_limit: usize,
-    /// Send replies in blocks while they are generated. Default: as the agent has it.
+    /// Send replies in blocks while they are generated. Default: the agent's setting.
     block_streaming: bool,
     /// Show a reply while it is generated, in one message that is edited: off, partial for each new piece of text, block for steps of at least 200 characters. Default: off.
     streaming: Streaming,
@@ -125,7 +125,7 @@ super::word::words! {
 
 /// How a message is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Growth {
+pub(crate) enum StreamingMode {
     /// By words.
     Words,
     /// By sentences or lines.
@@ -134,7 +134,7 @@ pub(crate) enum Growth {
 
 /// How a reply is streamed, if it is: a word, a boolean, or an object with a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Streaming(pub(crate) Option<Growth>);
+pub(crate) struct Streaming(pub(crate) Option<StreamingMode>);
 
 impl Streaming {
     const WORDS: [&'static str; 3] = ["off", "partial", "block"];
@@ -143,8 +143,8 @@ impl Streaming {
         match word.trim() {
             "off" => Some(Self(None)),
             // `progress` also shows tools in OpenClaw, which is unsupported here.
-            "partial" | "progress" => Some(Self(Some(Growth::Words))),
-            "block" => Some(Self(Some(Growth::Blocks))),
+            "partial" | "progress" => Some(Self(Some(StreamingMode::Words))),
+            "block" => Some(Self(Some(StreamingMode::Blocks))),
             _ => None,
         }
     }
@@ -166,7 +166,7 @@ impl<'de> Deserialize<'de> for Streaming {
             }
 
             fn visit_bool<E: de::Error>(self, is_on: bool) -> Result<Streaming, E> {
-                Ok(Streaming(is_on.then_some(Growth::Words)))
+                Ok(Streaming(is_on.then_some(StreamingMode::Words)))
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Streaming, A::Error> {
@@ -201,7 +201,7 @@ impl JsonSchema for Streaming {
 
 impl Account {
     /// Returns how replies are streamed, if they are.
-    pub(crate) fn growth(&self) -> Option<Growth> {
+    pub(crate) fn streaming_mode(&self) -> Option<StreamingMode> {
         self.streaming.or(self.stream_mode).and_then(|said| said.0)
     }
 }
@@ -246,7 +246,7 @@ impl Channel {
     ///
     /// A channel without named accounts has a default one, and so has a channel with a credential of its own beside its
     /// named accounts.
-    pub(crate) fn described(&self) -> BTreeMap<String, Account> {
+    pub(crate) fn resolved_accounts(&self) -> BTreeMap<String, Account> {
         let named = self.accounts.iter().map(|(name, own)| (name.trim().to_lowercase(), self.filled(own)));
         let mut accounts: BTreeMap<String, Account> = named.collect();
         let has_own = self.bot_token.is_some() || self.token_file.is_some() || self.secret.is_some();
@@ -312,7 +312,7 @@ impl JsonSchema for Id {
     }
 }
 
-impl Named for DmPolicy {
+impl FixedValues for DmPolicy {
     const WORDS: &'static [&'static str] = &["pairing", "allowlist", "open", "disabled"];
 
     fn read(word: &str) -> Option<Self> {
@@ -320,7 +320,7 @@ impl Named for DmPolicy {
     }
 }
 
-impl Named for GroupPolicy {
+impl FixedValues for GroupPolicy {
     const WORDS: &'static [&'static str] = &["allowlist", "open", "disabled"];
 
     fn read(word: &str) -> Option<Self> {
@@ -328,7 +328,7 @@ impl Named for GroupPolicy {
     }
 }
 
-impl Named for Mode {
+impl FixedValues for ThreadMode {
     const WORDS: &'static [&'static str] = &["off", "first", "all"];
 
     fn read(word: &str) -> Option<Self> {
@@ -350,7 +350,7 @@ mod tests {
     fn an_account_has_what_the_channel_says_besides() {
         let said =
             channel("{dmPolicy: 'open', allowFrom: ['*'], accounts: {Work: {botToken: 't', allowFrom: [7, 'tg:8']}}}");
-        let accounts = said.described();
+        let accounts = said.resolved_accounts();
         assert_eq!(accounts.keys().collect::<Vec<_>>(), ["work"]);
         let work = &accounts["work"];
         assert_eq!(work.dm_policy, Some(Word(DmPolicy::Open)));
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_channel_with_a_token_of_its_own_is_an_account_too() {
-        let names = |text| channel(text).described().into_keys().collect::<Vec<_>>();
+        let names = |text| channel(text).resolved_accounts().into_keys().collect::<Vec<_>>();
         assert_eq!(names("{}"), ["default"]);
         assert_eq!(names("{botToken: 'a', accounts: {b: {botToken: 'b'}}}"), ["b", "default"]);
         assert_eq!(names("{accounts: {b: {botToken: 'b'}, c: {}}}"), ["b", "c"]);
@@ -367,13 +367,13 @@ mod tests {
 
     #[test]
     fn a_growing_answer_can_be_said_in_every_way_that_files_do() {
-        let growth = |text| channel(text).described()["default"].growth();
+        let growth = |text| channel(text).resolved_accounts()["default"].streaming_mode();
         for (text, expected) in [
             ("{}", None),
-            ("{streaming: 'partial'}", Some(Growth::Words)),
-            ("{streaming: true}", Some(Growth::Words)),
-            ("{streaming: {mode: 'block', preview: {toolProgress: true}}}", Some(Growth::Blocks)),
-            ("{streamMode: 'block'}", Some(Growth::Blocks)),
+            ("{streaming: 'partial'}", Some(StreamingMode::Words)),
+            ("{streaming: true}", Some(StreamingMode::Words)),
+            ("{streaming: {mode: 'block', preview: {toolProgress: true}}}", Some(StreamingMode::Blocks)),
+            ("{streamMode: 'block'}", Some(StreamingMode::Blocks)),
             ("{streamMode: 'partial', streaming: 'off'}", None),
         ] {
             assert_eq!(growth(text), expected, "{text}");

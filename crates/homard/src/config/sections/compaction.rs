@@ -1,6 +1,6 @@
 //! `agents.defaults.compaction`: when and how long sessions are compacted.
 
-use homard_compact::settings::{Flush, Mode, Settings};
+use homard_compact::settings::{CompactionMode, FlushSettings, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -14,7 +14,7 @@ pub(crate) struct Compaction {
     /// Compact a session automatically before it exceeds the model's context window. Default: true.
     enabled: Option<bool>,
     /// How much history is summarized at once: default, as much as the model accepts, or safeguard, smaller parts of which more is kept. Default: default.
-    mode: Option<Word<Mode>>,
+    mode: Option<Word<CompactionMode>>,
     /// Tokens reserved for the reply; never more than a quarter of the context window. Default: 16384.
     reserve_tokens: Option<u64>,
     /// Lower bound of `reserveTokens`; 0 for none. Default: 20000.
@@ -22,7 +22,7 @@ pub(crate) struct Compaction {
     /// Maximum number of tokens of the newest messages that are kept unchanged. Default: 20000.
     keep_recent_tokens: Option<u64>,
     /// Maximum share of the context window for these messages, from 0 to 1. Default: 0.5.
-    #[serde(deserialize_with = "super::number::part")]
+    #[serde(deserialize_with = "super::number::fraction")]
     #[schemars(range(min = 0, max = 1))]
     max_history_share: Option<f64>,
     /// Model that writes summaries, as `provider/model`. Default: the run's model.
@@ -47,7 +47,7 @@ struct MemoryFlush {
 }
 
 super::word::words! {
-    Mode: "default" => Self::Default, "safeguard" => Self::Safeguard;
+    CompactionMode: "default" => Self::Default, "safeguard" => Self::Safeguard;
 }
 
 impl Compaction {
@@ -68,13 +68,13 @@ impl Compaction {
 }
 
 impl MemoryFlush {
-    fn settings(&self) -> Flush {
-        let usual = Flush::default();
+    fn settings(&self) -> FlushSettings {
+        let usual = FlushSettings::default();
         let words = |text: &Option<Text>| {
             let words = text.as_ref().map(|text| text.as_str().trim()).filter(|words| !words.is_empty());
             words.map(str::to_owned)
         };
-        Flush {
+        FlushSettings {
             enabled: self.enabled.unwrap_or(usual.enabled),
             soft_threshold: self.soft_threshold_tokens.unwrap_or(usual.soft_threshold),
             prompt: words(&self.prompt),
@@ -106,13 +106,13 @@ mod tests {
                         enabled: false, softThresholdTokens: 4, prompt: 'Write.', systemPrompt: 'Be brief.'}}";
         let expected = Settings {
             enabled: false,
-            mode: Mode::Safeguard,
+            mode: CompactionMode::Safeguard,
             reserve: 1,
             reserve_floor: 0,
             keep_recent: 3,
             max_history_share: 0.25,
             model: None,
-            flush: Flush {
+            flush: FlushSettings {
                 enabled: false,
                 soft_threshold: 4,
                 prompt: Some("Write.".to_owned()),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::word::{Named, Word};
+use super::word::{FixedValues, Word};
 use crate::config::Text;
 
 /// Network address, authentication and HTTP endpoints of the gateway.
@@ -135,7 +135,7 @@ pub(crate) struct Remote {
     pub(crate) token: Option<Text>,
     /// Password of the gateway.
     pub(crate) password: Option<Text>,
-    /// SHA-256 fingerprint of its certificate, as it prints it. Default: none, and the system must trust the certificate.
+    /// SHA-256 fingerprint of its certificate, as the gateway prints it at startup. Default: none; the certificate must be trusted by the system.
     pub(crate) tls_fingerprint: Option<Text>,
 }
 

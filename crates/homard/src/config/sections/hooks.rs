@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use homard_agent::schedule::job::Wake;
-use homard_gateway::{Action, Mapping as Meant, Template, Transform as Module, WebhookError, Webhooks};
+use homard_agent::schedule::job::WakeMode;
+use homard_gateway::{Mapping as Meant, MappingAction, Template, Transform as Module, WebhookError, Webhooks};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -66,9 +66,9 @@ pub(crate) struct Mapping {
     #[serde(rename = "match", deserialize_with = "super::object")]
     pub(crate) meant: Match,
     /// `agent` to start a run, `wake` to post an event to the main session. Default: agent.
-    pub(crate) action: Option<Word<Action>>,
+    pub(crate) action: Option<Word<MappingAction>>,
     /// When the main session handles the event: `now` or `next-heartbeat`. Default: now.
-    pub(crate) wake_mode: Option<Word<Wake>>,
+    pub(crate) wake_mode: Option<Word<WakeMode>>,
     /// Display name of the run. A template, like `sessionKey`, `messageTemplate`, `textTemplate`, `idempotencyKey`, `to`, `model` and `thinking`.
     pub(crate) name: Option<Text>,
     /// Agent that handles the request. Default: the default agent.
@@ -93,7 +93,7 @@ pub(crate) struct Mapping {
     pub(crate) model: Option<Text>,
     /// Reasoning level of the run.
     pub(crate) thinking: Option<Text>,
-    /// Maximum duration of the run in seconds. Default: as long as the agent's other runs.
+    /// Maximum duration of the run in seconds. Default: the agent's own limit.
     pub(crate) timeout_seconds: Option<u64>,
     /// Module that transforms the result of the mapping.
     #[serde(deserialize_with = "super::maybe_object")]
@@ -132,8 +132,8 @@ pub(crate) struct Gmail {
 }
 
 super::word::words! {
-    Action: "agent" => Self::Agent, "wake" => Self::Wake;
-    Wake: "now" => Self::Now, "next-heartbeat" => Self::NextHeartbeat;
+    MappingAction: "agent" => Self::Agent, "wake" => Self::Wake;
+    WakeMode: "now" => Self::Now, "next-heartbeat" => Self::NextHeartbeat;
 }
 
 fn template(text: &Option<Text>) -> Option<Template> {
@@ -163,16 +163,16 @@ impl Hooks {
         webhooks.allow_request_session_key = self.allow_request_session_key;
         webhooks.allowed_session_key_prefixes.clone_from(&self.allowed_session_key_prefixes);
         webhooks.allowed_agent_ids.clone_from(&self.allowed_agent_ids);
-        webhooks.mappings = self.mappings.iter().map(Mapping::meant).collect();
+        webhooks.mappings = self.mappings.iter().map(Mapping::to_mapping).collect();
         if self.presets.iter().any(|preset| preset == GMAIL) {
-            webhooks.mappings.push(self.gmail.meant());
+            webhooks.mappings.push(self.gmail.to_mapping());
         }
         Ok(Some(webhooks))
     }
 }
 
 impl Mapping {
-    fn meant(&self) -> Meant {
+    fn to_mapping(&self) -> Meant {
         let module =
             |transform: &Transform| Module { module: transform.module.clone(), export: transform.export.clone() };
         Meant {
@@ -200,7 +200,7 @@ impl Mapping {
 }
 
 impl Gmail {
-    fn meant(&self) -> Meant {
+    fn to_mapping(&self) -> Meant {
         Meant {
             model: template(&self.model),
             thinking: template(&self.thinking),
@@ -238,8 +238,8 @@ mod tests {
             id: Some("ci".to_owned()),
             path: Some("ci".to_owned()),
             source: Some("s".to_owned()),
-            action: Action::Wake,
-            wake: Wake::NextHeartbeat,
+            action: MappingAction::Wake,
+            wake: WakeMode::NextHeartbeat,
             text: Some(Template::parse("{{a}}")),
             transform: Some(Module { module: "ci.mjs".to_owned(), export: None }),
             ..Meant::default()

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use homard_tools::mcp::{Reach, ServerSetup};
+use homard_tools::mcp::{ServerSetup, ServerTransport};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -38,7 +38,7 @@ pub(crate) struct Server {
     /// Arguments of the program.
     pub(crate) args: Vec<Text>,
     /// Environment variables of the program, in addition to a few such as PATH.
-    pub(crate) env: BTreeMap<String, Plain>,
+    pub(crate) env: BTreeMap<String, PlainText>,
     /// Working directory of the program. Default: where the gateway was started.
     pub(crate) cwd: Option<Text>,
     /// URL of a server that speaks streamable HTTP.
@@ -46,7 +46,7 @@ pub(crate) struct Server {
     /// Transport: stdio, streamable-http. Default: by whether there is a command or a url.
     pub(crate) transport: Option<Word<Transport>>,
     /// HTTP headers sent with every request to the url.
-    pub(crate) headers: BTreeMap<String, Plain>,
+    pub(crate) headers: BTreeMap<String, PlainText>,
     /// Connection timeout in milliseconds, until the server is ready. Default: 30000.
     pub(crate) connection_timeout_ms: Option<u64>,
     /// Timeout of a tool call in milliseconds. Default: 60000.
@@ -89,50 +89,53 @@ super::word::words! {
 
 impl Server {
     /// Returns why the server cannot be used, if so: the key, and what is wrong with it.
-    pub(crate) fn wrong(&self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn config_error(&self) -> Option<(&'static str, &'static str)> {
         let transport = self.transport.map(|word| word.0);
         if transport == Some(Transport::Sse) {
-            return Some(("transport", "sse is not supported; many such servers speak streamable-http, too"));
+            return Some((
+                "transport",
+                "is sse, which is not supported; many such servers also support streamable-http",
+            ));
         }
         if self.auth.is_some() {
-            return Some(("auth", "signing in is not supported yet; put a token into headers"));
+            return Some(("auth", "is not supported yet; put a token into headers"));
         }
         if self.client_cert.is_some() {
-            return Some(("clientCert", "certificates of one's own are not supported yet"));
+            return Some(("clientCert", "is not supported yet"));
         }
         match (transport, &self.command, &self.url) {
-            (Some(Transport::Stdio), None, _) => Some(("command", "is missing: the program to start")),
-            (Some(Transport::StreamableHttp), _, None) => Some(("url", "is missing: where the server is")),
-            (None, None, None) => Some(("command", "is missing, and so is url: one of them says where the server is")),
+            (Some(Transport::Stdio), None, _) => Some(("command", "is missing; set it to the program to start")),
+            (Some(Transport::StreamableHttp), _, None) => Some(("url", "is missing; set it to the URL of the server")),
+            (None, None, None) => Some(("command", "is missing, and so is url; set one of them")),
             (Some(_) | None, _, _) => None,
         }
     }
 
-    /// Returns the settings for connecting; `None` if the server is disabled or [cannot be used](Self::wrong). Relative
+    /// Returns the settings for connecting; `None` if the server is disabled or [cannot be used](Self::config_error). Relative
     /// paths are resolved against `state`.
     pub(crate) fn setup(&self, name: &str, state: &Path) -> Option<ServerSetup> {
-        if self.enabled == Some(false) || self.fault.is_some() || self.wrong().is_some() {
+        if self.enabled == Some(false) || self.fault.is_some() || self.config_error().is_some() {
             return None;
         }
         let text = |text: &Text| text.as_str().to_owned();
         let place = |path: &Text| paths::expand(Path::new(path.as_str()), paths::home().as_deref());
-        let all = |said: &BTreeMap<String, Plain>| -> BTreeMap<String, String> {
+        let all = |said: &BTreeMap<String, PlainText>| -> BTreeMap<String, String> {
             said.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect()
         };
         let by_url = self.transport.is_some_and(|word| word.0 == Transport::StreamableHttp);
         let reach = match (&self.command, &self.url) {
-            (Some(command), _) if !by_url => Reach::Command {
+            (Some(command), _) if !by_url => ServerTransport::Command {
                 command: place(command).to_string_lossy().into_owned(),
                 args: self.args.iter().map(text).collect(),
                 env: all(&self.env),
                 cwd: self.cwd.as_ref().map(|cwd| -> PathBuf { state.join(place(cwd)) }),
             },
-            (_, url) => Reach::Http { url: text(url.as_ref()?), headers: all(&self.headers) },
+            (_, url) => ServerTransport::Http { url: text(url.as_ref()?), headers: all(&self.headers) },
         };
         let usual = ServerSetup::new(name, reach);
         Some(ServerSetup {
-            connect: self.connection_timeout_ms.map_or(usual.connect, Duration::from_millis),
-            call: self.request_timeout_ms.map_or(usual.call, Duration::from_millis),
+            connect_timeout: self.connection_timeout_ms.map_or(usual.connect_timeout, Duration::from_millis),
+            call_timeout: self.request_timeout_ms.map_or(usual.call_timeout, Duration::from_millis),
             include: self.tool_filter.include.clone(),
             exclude: self.tool_filter.exclude.clone(),
             ..usual
@@ -142,15 +145,15 @@ impl Server {
 
 /// A string, number or boolean, stored as text. It may be a secret, so `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Plain(String);
+pub(crate) struct PlainText(String);
 
-impl fmt::Debug for Plain {
+impl fmt::Debug for PlainText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Plain(…)")
     }
 }
 
-impl JsonSchema for Plain {
+impl JsonSchema for PlainText {
     fn inline_schema() -> bool {
         true
     }
@@ -164,35 +167,35 @@ impl JsonSchema for Plain {
     }
 }
 
-impl<'de> Deserialize<'de> for Plain {
+impl<'de> Deserialize<'de> for PlainText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
 
         impl Visitor<'_> for Any {
-            type Value = Plain;
+            type Value = PlainText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text, a number, true or false")
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Plain, E> {
-                Ok(Plain(text.to_owned()))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PlainText, E> {
+                Ok(PlainText(text.to_owned()))
             }
 
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Plain, E> {
-                Ok(Plain(value.to_string()))
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<PlainText, E> {
+                Ok(PlainText(value.to_string()))
             }
 
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Plain, E> {
-                Ok(Plain(number.to_string()))
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<PlainText, E> {
+                Ok(PlainText(number.to_string()))
             }
 
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Plain, E> {
-                Ok(Plain(number.to_string()))
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<PlainText, E> {
+                Ok(PlainText(number.to_string()))
             }
 
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Plain, E> {
-                Ok(Plain(number.to_string()))
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<PlainText, E> {
+                Ok(PlainText(number.to_string()))
             }
         }
 
@@ -216,15 +219,15 @@ mod tests {
 
     #[test]
     fn a_server_is_a_command_or_a_place() {
-        let command = Reach::Command {
+        let command = ServerTransport::Command {
             command: "npx".to_owned(),
             args: vec!["-y".to_owned(), "files".to_owned()],
             env: BTreeMap::from([("A".to_owned(), "1".to_owned()), ("B".to_owned(), "true".to_owned())]),
             cwd: Some(PathBuf::from("/state/here")),
         };
         let expected = ServerSetup {
-            connect: Duration::from_millis(5),
-            call: Duration::from_millis(6),
+            connect_timeout: Duration::from_millis(5),
+            call_timeout: Duration::from_millis(6),
             include: vec!["read_*".to_owned()],
             exclude: vec!["read_all".to_owned()],
             ..ServerSetup::new("x", command)
@@ -233,7 +236,7 @@ mod tests {
                      requestTimeoutMs: 6, toolFilter: {include: ['read_*'], exclude: ['read_all']}}";
         assert_eq!(setup(text), Some(expected));
         let headers = BTreeMap::from([("Authorization".to_owned(), "Bearer t".to_owned())]);
-        let place = Reach::Http { url: "https://x/mcp".to_owned(), headers };
+        let place = ServerTransport::Http { url: "https://x/mcp".to_owned(), headers };
         let text = "{url: 'https://x/mcp', transport: 'streamable-http', headers: {Authorization: 'Bearer t'}}";
         assert_eq!(setup(text), Some(ServerSetup::new("x", place)));
         assert_eq!(setup("{command: 'npx', enabled: false}"), None);
@@ -242,10 +245,10 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_left_out_and_says_which_key_is_to_blame() {
         let keys = ["{}", "{url: 'x', transport: 'sse'}", "{url: 'x', auth: 'oauth'}", "{url: 'x', clientCert: 'c'}"]
-            .map(|text| (setup(text).is_none(), server(text).wrong().unwrap().0));
+            .map(|text| (setup(text).is_none(), server(text).config_error().unwrap().0));
         assert_eq!(keys, [(true, "command"), (true, "transport"), (true, "auth"), (true, "clientCert")]);
         let keys = ["{url: 'x', transport: 'stdio'}", "{command: 'x', transport: 'streamable-http'}"]
-            .map(|text| server(text).wrong().unwrap().0);
+            .map(|text| server(text).config_error().unwrap().0);
         assert_eq!(keys, ["command", "url"]);
     }
 }

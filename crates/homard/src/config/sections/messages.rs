@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use homard_agent::{
-    command::queue::{Drop, Mode, Overrides},
-    hub::QueueRules,
+    command::queue::{DropPolicy, QueueMode, QueueOverrides},
+    hub::QueueDefaults,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::word::{Named, Word};
+use super::word::{FixedValues, Word};
 
 /// Handling of incoming and outgoing messages.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -64,9 +64,9 @@ pub(crate) struct GroupChat {
 #[serde(default, rename_all = "camelCase")]
 struct Queue {
     /// Queue mode: steer into the active run, followup with a run of their own, collect into one later run, steer-backlog for both steer and followup, or interrupt the active run. Default: steer.
-    mode: Option<Word<Mode>>,
+    mode: Option<Word<QueueMode>>,
     /// Queue mode per channel, by its name.
-    by_channel: BTreeMap<String, Word<Mode>>,
+    by_channel: BTreeMap<String, Word<QueueMode>>,
     /// Debounce time in milliseconds before queued messages are processed. Default: 500.
     debounce_ms: Option<u64>,
     /// Debounce time per channel, by its name.
@@ -74,7 +74,7 @@ struct Queue {
     /// Maximum number of queued messages. Default: 20.
     cap: Option<u64>,
     /// What is dropped if the queue is full: old for the oldest messages, new for new ones, or summarize for the oldest with a line of each kept. Default: summarize.
-    drop: Option<Word<Drop>>,
+    drop: Option<Word<DropPolicy>>,
 }
 
 /// How the sender of a chat message is informed that it is queued.
@@ -107,15 +107,15 @@ impl Messages {
     }
 
     /// Returns the queue rules.
-    pub(crate) fn queue(&self) -> QueueRules {
+    pub(crate) fn queue(&self) -> QueueDefaults {
         let queue = &self.queue;
-        let all = Overrides {
+        let all = QueueOverrides {
             mode: queue.mode.as_ref().map(|word| word.0),
             debounce: queue.debounce_ms.map(Duration::from_millis),
             cap: queue.cap.map(|cap| usize::try_from(cap).unwrap_or(usize::MAX)),
             drop: queue.drop.as_ref().map(|word| word.0),
         };
-        let mut by_channel: BTreeMap<String, Overrides> = BTreeMap::new();
+        let mut by_channel: BTreeMap<String, QueueOverrides> = BTreeMap::new();
         let name = |name: &str| name.trim().to_lowercase();
         for (channel, mode) in &queue.by_channel {
             by_channel.entry(name(channel)).or_default().mode = Some(mode.0);
@@ -123,11 +123,11 @@ impl Messages {
         for (channel, ms) in &queue.debounce_ms_by_channel {
             by_channel.entry(name(channel)).or_default().debounce = Some(Duration::from_millis(*ms));
         }
-        QueueRules { all, by_channel }
+        QueueDefaults { all, by_channel }
     }
 }
 
-impl Named for Mode {
+impl FixedValues for QueueMode {
     const WORDS: &'static [&'static str] = &["steer", "followup", "collect", "steer-backlog", "interrupt"];
 
     fn read(word: &str) -> Option<Self> {
@@ -135,7 +135,7 @@ impl Named for Mode {
     }
 }
 
-impl Named for Drop {
+impl FixedValues for DropPolicy {
     const WORDS: &'static [&'static str] = &["old", "new", "summarize"];
 
     fn read(word: &str) -> Option<Self> {
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    fn read(queue: &Value) -> Result<QueueRules, String> {
+    fn read(queue: &Value) -> Result<QueueDefaults, String> {
         let messages = serde_json::from_value::<Messages>(json!({"queue": queue}));
         messages.map(|messages| messages.queue()).map_err(|error| error.to_string())
     }
@@ -158,8 +158,8 @@ mod tests {
     fn one_line_brings_back_the_older_way() {
         let rules = read(&json!({"mode": "collect", "debounceMs": 1000})).unwrap();
         let debounce = Some(Duration::from_secs(1));
-        assert_eq!(rules.all, Overrides { mode: Some(Mode::Collect), debounce, cap: None, drop: None });
-        assert_eq!(read(&json!({})), Ok(QueueRules::default()));
+        assert_eq!(rules.all, QueueOverrides { mode: Some(QueueMode::Collect), debounce, cap: None, drop: None });
+        assert_eq!(read(&json!({})), Ok(QueueDefaults::default()));
     }
 
     #[test]
@@ -180,10 +180,11 @@ mod tests {
             "cap": 5, "drop": "oldest",
         }));
         let rules = rules.unwrap();
-        let of = |mode, ms| Overrides { mode, debounce: Some(Duration::from_millis(ms)), ..Overrides::default() };
-        let expected = [("slack", of(None, 7)), ("telegram", of(Some(Mode::SteerBacklog), 50))];
+        let of =
+            |mode, ms| QueueOverrides { mode, debounce: Some(Duration::from_millis(ms)), ..QueueOverrides::default() };
+        let expected = [("slack", of(None, 7)), ("telegram", of(Some(QueueMode::SteerBacklog), 50))];
         assert_eq!(rules.by_channel, expected.map(|(name, rules)| (name.to_owned(), rules)).into());
-        assert_eq!((rules.all.cap, rules.all.drop), (Some(5), Some(Drop::Old)));
+        assert_eq!((rules.all.cap, rules.all.drop), (Some(5), Some(DropPolicy::Old)));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(crate) struct Config {
     /// Order in which credentials are used.
     #[serde(deserialize_with = "object")]
     pub(crate) auth: auth::Auth,
-    /// Which agent receives which messages; the most specific match applies, the first of equals.
+    /// Bindings: which agent receives which messages. The most specific match applies; of equally specific ones, the first.
     #[serde(deserialize_with = "objects")]
     pub(crate) bindings: Vec<bindings::Binding>,
     /// Limits of token usage and cost.
@@ -67,7 +67,7 @@ pub(crate) struct Config {
     /// Scheduled jobs.
     #[serde(deserialize_with = "object")]
     pub(crate) cron: schedule::Cron,
-    /// Values for `${NAME}` in this file and for skills, where the environment does not set them: `{vars: {NAME: "value"}}`, or the names themselves.
+    /// Values for `${NAME}` in this file and for skills, where the environment does not set them: `{vars: {NAME: "value"}}`, or `{NAME: "value"}`.
     #[allow(dead_code, reason = "used while the file is read")]
     env: BTreeMap<String, serde_json::Value>,
     /// Network address, authentication and HTTP endpoints of the gateway.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use homard_model::{
     Prices,
-    catalog::{Configured, Mode, Offer as Known},
+    catalog::{CatalogMode, CatalogModel as Known, CatalogProvider},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,14 +17,14 @@ use crate::config::Text;
 #[serde(default)]
 pub(crate) struct Models {
     /// `merge`: in addition to the built-in catalogue; `replace`: instead of it. Default: merge.
-    mode: Option<Word<Mode>>,
+    mode: Option<Word<CatalogMode>>,
     /// Providers by name.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) providers: BTreeMap<String, Provider>,
 }
 
 super::word::words! {
-    Mode: "merge" => Self::Merge, "replace" => Self::Replace;
+    CatalogMode: "merge" => Self::Merge, "replace" => Self::Replace;
 }
 
 /// Settings of a model provider.
@@ -114,14 +114,14 @@ impl Provider {
 
 impl Models {
     /// Returns whether the built-in catalogue is merged or replaced.
-    pub(crate) fn mode(&self) -> Mode {
-        self.mode.map_or(Mode::Merge, |word| word.0)
+    pub(crate) fn mode(&self) -> CatalogMode {
+        self.mode.map_or(CatalogMode::Merge, |word| word.0)
     }
 
     /// Returns the providers in the form that the catalogue needs.
-    pub(crate) fn configured(&self) -> Vec<Configured> {
+    pub(crate) fn configured(&self) -> Vec<CatalogProvider> {
         let text = |text: &Option<Text>| text.as_ref().map(|text| text.as_str().to_owned());
-        let one = |(id, provider): (&String, &Provider)| Configured {
+        let one = |(id, provider): (&String, &Provider)| CatalogProvider {
             id: id.clone(),
             base_url: text(&provider.base_url),
             api: provider.api.clone(),
@@ -145,8 +145,8 @@ impl Offer {
             api: self.api.clone(),
             context_window: self.context_window,
             max_output: self.max_tokens,
-            reasons: self.reasoning,
-            sees: self.input.as_ref().map(|input| input.iter().any(|kind| kind == "image")),
+            reasoning: self.reasoning,
+            accepts_images: self.input.as_ref().map(|input| input.iter().any(|kind| kind == "image")),
             prices: self.cost.as_ref().map(prices),
             timeout: timeout(self.timeout_seconds),
         }

@@ -9,17 +9,17 @@ use serde::{
 
 /// Reads a whole number, one or more.
 pub(super) fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(Whole { least: 1, most: u64::MAX, what: "a whole number, one or more" })
+    deserializer.deserialize_any(WholeNumber { least: 1, most: u64::MAX, what: "a whole number, one or more" })
 }
 
 /// A whole number within bounds.
-pub(super) struct Whole {
+pub(super) struct WholeNumber {
     pub(super) least: u64,
     pub(super) most: u64,
     pub(super) what: &'static str,
 }
 
-impl Visitor<'_> for Whole {
+impl Visitor<'_> for WholeNumber {
     type Value = Option<u64>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,13 +46,13 @@ impl Visitor<'_> for Whole {
 }
 
 /// Reads a fraction from 0 to 1.
-pub(super) fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    deserializer.deserialize_any(Part)
+pub(super) fn fraction<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    deserializer.deserialize_any(Fraction)
 }
 
-struct Part;
+struct Fraction;
 
-impl Visitor<'_> for Part {
+impl Visitor<'_> for Fraction {
     type Value = Option<f64>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

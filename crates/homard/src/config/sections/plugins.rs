@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_plugins::{Guard, HookSettings, Settings};
+use homard_plugins::{GuardPolicy, HookSettings, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(crate) struct Plugins {
     /// Plugins that `homard plugins install` has installed.
     #[serde(deserialize_with = "super::named_objects")]
     pub(crate) installs: BTreeMap<String, Install>,
-    /// Node that runs OpenClaw's plugins, 22 or newer. Default: the one of the PATH.
+    /// Node that runs OpenClaw's plugins, 22 or newer. Default: `node` on the PATH.
     pub(crate) node: Option<Text>,
 }
 
@@ -98,10 +98,10 @@ impl Default for GuardSetting {
 }
 
 impl GuardSetting {
-    pub(crate) fn settings(&self) -> Guard {
+    pub(crate) fn settings(&self) -> GuardPolicy {
         match self {
-            Self::All(is_so) => Guard::All(*is_so),
-            Self::At(names) => Guard::At(names.clone()),
+            Self::All(is_so) => GuardPolicy::All(*is_so),
+            Self::At(names) => GuardPolicy::At(names.clone()),
         }
     }
 }
@@ -151,15 +151,18 @@ impl Plugins {
         let home = paths::home();
         // Relative paths are resolved against the state directory.
         let place = |text: &Text| paths.state.join(paths::expand(Path::new(text.as_str()), home.as_deref()));
-        let load =
-            homard_plugins::Load { paths: self.load.paths.iter().map(place).collect(), workspace: self.load.workspace };
-        let install = |said: &Install| homard_plugins::Install { hash: said.hash.clone(), guard: said.guard.clone() };
+        let load = homard_plugins::LoadSettings {
+            paths: self.load.paths.iter().map(place).collect(),
+            workspace: self.load.workspace,
+        };
+        let install =
+            |said: &Install| homard_plugins::InstallRecord { hash: said.hash.clone(), guard: said.guard.clone() };
         Settings {
             enabled: self.enabled,
             allow: self.allow.clone(),
             deny: self.deny.clone(),
             load,
-            slots: homard_plugins::Slots { memory: self.slots.memory.clone() },
+            slots: homard_plugins::SlotSettings { memory: self.slots.memory.clone() },
             entries: self.entries.iter().map(|(id, said)| (id.clone(), said.settings())).collect(),
             installs: self.installs.iter().map(|(id, said)| (id.clone(), install(said))).collect(),
             node: self.node.as_ref().map(|node| node_path(node, place)),
@@ -173,9 +176,9 @@ fn node_path(node: &Text, place: impl Fn(&Text) -> PathBuf) -> PathBuf {
 }
 
 impl Entry {
-    fn settings(&self) -> homard_plugins::Entry {
+    fn settings(&self) -> homard_plugins::PluginEntry {
         let EntryHooks { timeout_ms, timeouts, allow_prompt_injection } = self.hooks.clone();
-        homard_plugins::Entry {
+        homard_plugins::PluginEntry {
             enabled: self.enabled,
             config: self.config.clone().map_or(Value::Null, |config| Value::Object(config.into_iter().collect())),
             env: self.env.iter().map(|(name, value)| (name.clone(), value.as_str().to_owned())).collect(),

@@ -14,26 +14,26 @@ use super::word::Word;
 pub(crate) struct ContextPruning {
     /// Pruning mode: off, or cache-ttl to prune results that have expired from Anthropic's prompt cache. Default: off.
     mode: Option<Word<Mode>>,
-    /// Lifetime of that cache, such as `5m` or `1h`. Default: 5m.
+    /// Lifetime of the provider's prompt cache, such as `5m` or `1h`. Default: 5m.
     #[serde(deserialize_with = "super::schedule::duration")]
     #[schemars(with = "Option<String>")]
     ttl: Option<Duration>,
     /// Number of last assistant messages that are never pruned, with everything after them. Default: 3.
     keep_last_assistants: Option<usize>,
-    /// Share of the context window that must be in use before long results lose their middle, from 0 to 1. Default: 0.3.
-    #[serde(deserialize_with = "super::number::part")]
+    /// Share of the context window that must be in use before the middle of long results is cut, from 0 to 1. Default: 0.3.
+    #[serde(deserialize_with = "super::number::fraction")]
     #[schemars(range(min = 0, max = 1))]
     soft_trim_ratio: Option<f64>,
     /// Share of the context window that must be in use before results are omitted, oldest first, from 0 to 1. Default: 0.5.
-    #[serde(deserialize_with = "super::number::part")]
+    #[serde(deserialize_with = "super::number::fraction")]
     #[schemars(range(min = 0, max = 1))]
     hard_clear_ratio: Option<f64>,
     /// Minimum total number of characters of prunable results before any is omitted. Default: 50000.
     min_prunable_tool_chars: Option<u64>,
-    /// How long results are shortened.
+    /// Shortening of long results.
     #[serde(deserialize_with = "super::object")]
     soft_trim: SoftTrim,
-    /// How results are omitted.
+    /// Removal of old results.
     #[serde(deserialize_with = "super::object")]
     hard_clear: HardClear,
     /// Tools whose results may be pruned.
@@ -41,19 +41,19 @@ pub(crate) struct ContextPruning {
     tools: Tools,
 }
 
-/// How long results are shortened.
+/// Shortening of long results.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 struct SoftTrim {
     /// Number of characters above which a result is shortened. Default: 4000.
     max_chars: Option<usize>,
-    /// Number of characters kept of its beginning. Default: 1500.
+    /// Number of characters kept at the beginning of a shortened result. Default: 1500.
     head_chars: Option<usize>,
-    /// Number of characters kept of its end. Default: 1500.
+    /// Number of characters kept at the end of a shortened result. Default: 1500.
     tail_chars: Option<usize>,
 }
 
-/// How results are omitted.
+/// Removal of old results.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct HardClear {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use homard_agent::delivery::{Delivery, Joining};
+use homard_agent::reply_settings::{DeliverySettings, MergeSettings};
 use homard_reply::{
-    blocks::Break,
-    chunk::{Bounds, Prefer},
-    pace::Delay,
+    blocks::BlockBreak,
+    chunk::{ChunkBounds, CutPreference},
+    pace::BlockDelay,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{Config, agents::Agent, word::Word};
 
 /// Default minimum and maximum delay of `custom`, in milliseconds.
-const WAITS: (u64, u64) = (800, 2500);
+const DEFAULT_DELAYS: (u64, u64) = (800, 2500);
 
 /// Size limits and boundaries of blocks.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -29,7 +29,7 @@ pub(crate) struct BlockChunk {
     #[schemars(range(min = 1))]
     max_chars: Option<u64>,
     /// Preferred end of a block: paragraph (before a blank line), newline (at the end of a line), or sentence. Default: paragraph.
-    break_preference: Option<Word<Prefer>>,
+    break_preference: Option<Word<CutPreference>>,
 }
 
 /// How small blocks are merged into one message.
@@ -53,47 +53,47 @@ pub(crate) struct BlockCoalesce {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct HumanDelay {
     /// Pause between two blocks: off for none, natural for 0.8 to 2.5 s, or custom for `minMs` to `maxMs`. Default: off.
-    mode: Option<Word<Pace>>,
-    /// Minimum pause of custom, in milliseconds. Default: 800.
+    mode: Option<Word<DelayMode>>,
+    /// Minimum pause in mode `custom`, in milliseconds. Default: 800.
     min_ms: Option<u64>,
-    /// Maximum pause of custom, in milliseconds. Default: 2500.
+    /// Maximum pause in mode `custom`, in milliseconds. Default: 2500.
     max_ms: Option<u64>,
 }
 
 /// An on/off setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Switch(bool);
+pub(crate) struct OnOff(bool);
 
 /// Delay between two blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum DelayMode {
     Off,
     Natural,
     Custom,
 }
 
 super::word::words! {
-    Switch: "off" => Self(false), "on" => Self(true);
-    Break: "text_end" => Self::TextEnd, "message_end" => Self::MessageEnd;
-    Prefer: "paragraph" => Self::Paragraph, "newline" => Self::Newline, "sentence" => Self::Sentence;
-    Pace: "off" => Self::Off, "natural" => Self::Natural, "custom" => Self::Custom;
+    OnOff: "off" => Self(false), "on" => Self(true);
+    BlockBreak: "text_end" => Self::TextEnd, "message_end" => Self::MessageEnd;
+    CutPreference: "paragraph" => Self::Paragraph, "newline" => Self::Newline, "sentence" => Self::Sentence;
+    DelayMode: "off" => Self::Off, "natural" => Self::Natural, "custom" => Self::Custom;
 }
 
 impl Config {
     /// Returns the delivery settings of an agent's replies.
-    pub(crate) fn delivery(&self, agent: &Agent) -> Delivery {
-        let (defaults, usual) = (&self.agents.defaults, Delivery::default());
+    pub(crate) fn delivery(&self, agent: &Agent) -> DeliverySettings {
+        let (defaults, usual) = (&self.agents.defaults, DeliverySettings::default());
         let (chunk, joined) = (&defaults.block_streaming_chunk, &defaults.block_streaming_coalesce);
         let prefix = self.messages.response_prefix.as_deref().filter(|prefix| !prefix.trim().is_empty());
-        Delivery {
+        DeliverySettings {
             sends_blocks: defaults.block_streaming_default.map_or(usual.sends_blocks, |word| word.0.0),
             from: defaults.block_streaming_break.map_or(usual.from, |word| word.0),
-            bounds: Bounds {
+            bounds: ChunkBounds {
                 min: chunk.min_chars.map_or(usual.bounds.min, count),
                 max: chunk.max_chars.map_or(usual.bounds.max, count),
                 prefer: chunk.break_preference.map_or(usual.bounds.prefer, |word| word.0),
             },
-            joining: Joining {
+            merge: MergeSettings {
                 min: joined.min_chars.map(count),
                 max: joined.max_chars.map(count),
                 idle_ms: joined.idle_ms,
@@ -107,34 +107,34 @@ impl Config {
 
 impl BlockChunk {
     /// Returns a warning if the limits contradict each other.
-    pub(in crate::config) fn doubt(&self) -> Option<String> {
-        let usual = u64::try_from(Delivery::default().bounds.max).unwrap_or(u64::MAX);
-        too_many(self.min_chars, self.max_chars.unwrap_or(usual))
+    pub(in crate::config) fn warning(&self) -> Option<String> {
+        let usual = u64::try_from(DeliverySettings::default().bounds.max).unwrap_or(u64::MAX);
+        limit_warning(self.min_chars, self.max_chars.unwrap_or(usual))
     }
 }
 
 impl BlockCoalesce {
     /// Returns a warning if the limits contradict each other.
-    pub(in crate::config) fn doubt(&self) -> Option<String> {
-        too_many(self.min_chars, self.max_chars?)
+    pub(in crate::config) fn warning(&self) -> Option<String> {
+        limit_warning(self.min_chars, self.max_chars?)
     }
 }
 
 impl HumanDelay {
     /// Returns a warning if the limits, combined with the shared ones, contradict each other: the key and the reason.
-    pub(in crate::config) fn doubt(self, all: Self) -> Option<(&'static str, String)> {
+    pub(in crate::config) fn warning(self, all: Self) -> Option<(&'static str, String)> {
         let key = match (self.min_ms, self.max_ms) {
             (Some(_), _) => "minMs",
             (None, Some(_)) => "maxMs",
             (None, None) => return None,
         };
         let why = match self.or(all).delay() {
-            Delay::Custom { min, max } if min > max => {
+            BlockDelay::Custom { min, max } if min > max => {
                 let (min, max) = (min.as_millis(), max.as_millis());
-                format!("makes every wait {min} ms long: minMs is more than maxMs, which is {max}")
+                format!("makes every delay {min} ms long: minMs is greater than maxMs, which is {max}")
             }
-            Delay::Custom { .. } => return None,
-            Delay::Off | Delay::Natural => "has no effect; it counts when mode is custom".to_owned(),
+            BlockDelay::Custom { .. } => return None,
+            BlockDelay::Off | BlockDelay::Natural => "has no effect unless mode is custom".to_owned(),
         };
         Some((key, why))
     }
@@ -143,18 +143,21 @@ impl HumanDelay {
         Self { mode: self.mode.or(all.mode), min_ms: self.min_ms.or(all.min_ms), max_ms: self.max_ms.or(all.max_ms) }
     }
 
-    fn delay(self) -> Delay {
+    fn delay(self) -> BlockDelay {
         let wait = |said: Option<u64>, usual| Duration::from_millis(said.unwrap_or(usual));
-        match self.mode.map_or(Pace::Off, |word| word.0) {
-            Pace::Off => Delay::Off,
-            Pace::Natural => Delay::Natural,
-            Pace::Custom => Delay::Custom { min: wait(self.min_ms, WAITS.0), max: wait(self.max_ms, WAITS.1) },
+        match self.mode.map_or(DelayMode::Off, |word| word.0) {
+            DelayMode::Off => BlockDelay::Off,
+            DelayMode::Natural => BlockDelay::Natural,
+            DelayMode::Custom => BlockDelay::Custom {
+                min: wait(self.min_ms, DEFAULT_DELAYS.0),
+                max: wait(self.max_ms, DEFAULT_DELAYS.1),
+            },
         }
     }
 }
 
-fn too_many(min: Option<u64>, max: u64) -> Option<String> {
-    min.filter(|min| *min > max).map(|_| format!("is more than maxChars, and counts as that: {max}"))
+fn limit_warning(min: Option<u64>, max: u64) -> Option<String> {
+    min.filter(|min| *min > max).map(|_| format!("is greater than maxChars; {max} is used instead"))
 }
 
 fn count(said: u64) -> usize {
@@ -165,16 +168,16 @@ fn count(said: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Delivery>, String> {
+    fn read(text: &str) -> Result<Vec<DeliverySettings>, String> {
         let config = Config::parse(text)?;
-        Ok(config.agents.members().iter().map(|member| config.delivery(member.said)).collect())
+        Ok(config.agents.members().iter().map(|member| config.delivery(member.config)).collect())
     }
 
     #[test]
     fn answers_come_whole_and_at_once_unless_the_file_says_otherwise() {
-        assert_eq!(read("{}"), Ok(vec![Delivery::default()]));
+        assert_eq!(read("{}"), Ok(vec![DeliverySettings::default()]));
         let said = "{agents: {defaults: {blockStreamingDefault: 'off'}}, messages: {responsePrefix: ' '}}";
-        assert_eq!(read(said), Ok(vec![Delivery::default()]));
+        assert_eq!(read(said), Ok(vec![DeliverySettings::default()]));
     }
 
     #[test]
@@ -185,12 +188,12 @@ mod tests {
                 blockStreamingCoalesce: {minChars: 3, maxChars: 4, idleMs: 0},
                 humanDelay: {mode: 'natural'}, heartbeat: {ackMaxChars: 7}}},
             messages: {responsePrefix: '[{model}]'}}";
-        let expected = Delivery {
+        let expected = DeliverySettings {
             sends_blocks: true,
-            from: Break::MessageEnd,
-            bounds: Bounds { min: 1, max: 2, prefer: Prefer::Sentence },
-            joining: Joining { min: Some(3), max: Some(4), idle_ms: Some(0) },
-            delay: Delay::Natural,
+            from: BlockBreak::MessageEnd,
+            bounds: ChunkBounds { min: 1, max: 2, prefer: CutPreference::Sentence },
+            merge: MergeSettings { min: Some(3), max: Some(4), idle_ms: Some(0) },
+            delay: BlockDelay::Natural,
             ack_max: 7,
             prefix: Some("[{model}]".to_owned()),
         };
@@ -202,8 +205,8 @@ mod tests {
         let text = "{agents: {defaults: {humanDelay: {mode: 'custom', maxMs: 900}}, list: [
             {id: 'a'}, {id: 'b', humanDelay: {mode: 'off'}}, {id: 'c', humanDelay: {minMs: 5}}]}}";
         let delays: Vec<_> = read(text).unwrap().into_iter().map(|delivery| delivery.delay).collect();
-        let custom = |min, max| Delay::Custom { min: Duration::from_millis(min), max: Duration::from_millis(max) };
-        assert_eq!(delays, [custom(800, 900), Delay::Off, custom(5, 900)]);
+        let custom = |min, max| BlockDelay::Custom { min: Duration::from_millis(min), max: Duration::from_millis(max) };
+        assert_eq!(delays, [custom(800, 900), BlockDelay::Off, custom(5, 900)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use homard_agent::schedule::heartbeat::{ACK_MAX, Hours, Pulse};
+use homard_agent::schedule::heartbeat::{ACK_MAX, HeartbeatConfig, Hours};
 use homard_proto::AgentId;
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
@@ -42,7 +42,7 @@ pub(crate) struct Heartbeat {
     target: Option<Text>,
     /// Recipient on that channel. Default: the last chat there.
     to: Option<Text>,
-    /// Account of the channel that sends them. Default: that of the last chat there.
+    /// Account that sends the findings. Default: the account of the last chat on that channel.
     account_id: Option<Text>,
 }
 
@@ -69,15 +69,15 @@ impl Heartbeat {
     }
 
     /// Returns an agent's heartbeat, or what is wrong with it.
-    pub(crate) fn pulse(&self, own: Option<&Self>, agent: AgentId) -> Result<Pulse, String> {
-        let plain = Pulse::of(agent);
+    pub(crate) fn heartbeat(&self, own: Option<&Self>, agent: AgentId) -> Result<HeartbeatConfig, String> {
+        let plain = HeartbeatConfig::of(agent);
         let hours = own.and_then(|own| own.active_hours.as_ref()).or(self.active_hours.as_ref());
         let prompt = own.and_then(|own| own.prompt.as_ref()).or(self.prompt.as_ref());
         let text = |part: fn(&Self) -> Option<&Text>| {
             own.and_then(part).or_else(|| part(self)).map(|text| text.as_str().trim().to_owned())
         };
         let target = text(|said| said.target.as_ref()).unwrap_or_default();
-        Ok(Pulse {
+        Ok(HeartbeatConfig {
             every: own.and_then(|own| own.every).or(self.every).unwrap_or(plain.every),
             hours: hours
                 .map(ActiveHours::hours)
@@ -113,7 +113,7 @@ pub(in crate::config) fn zone(name: &str) -> Result<TimeZone, &'static str> {
     match TimeZone::get(name.trim()) {
         Ok(zone) => Ok(zone),
         Err(_) if jiff::tz::db().is_definitively_empty() => Ok(TimeZone::system()),
-        Err(_) => Err("is not a time zone; write one as Europe/Berlin"),
+        Err(_) => Err("is not a time zone; use a name such as Europe/Berlin"),
     }
 }
 
@@ -128,7 +128,7 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
         }
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            span(text).map(Some).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+            parse_duration(text).map(Some).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
         }
     }
 
@@ -136,13 +136,19 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
 }
 
 /// Parses a duration such as `90s`, `30m`, `1h` or `2d`; a bare number is minutes.
-pub(crate) fn span(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    parse_duration_in(text, Duration::from_secs(60))
+}
+
+/// Same as `parse_duration`, with another unit for a bare number.
+pub(crate) fn parse_duration_in(text: &str, unit: Duration) -> Option<Duration> {
     let text = text.trim().to_lowercase();
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let seconds = match text[at..].trim() {
+        "" => unit.as_secs_f64(),
         "ms" => 0.001,
         "s" => 1.0,
-        "" | "m" => 60.0,
+        "m" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
         _ => return None,
@@ -156,11 +162,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn pulses(text: &str) -> Result<Vec<Pulse>, String> {
+    fn pulses(text: &str) -> Result<Vec<HeartbeatConfig>, String> {
         let config = Config::parse(text)?;
         let all = &config.agents.defaults.heartbeat;
         let members = config.agents.members().into_iter();
-        members.map(|agent| all.pulse(agent.said.heartbeat.as_ref(), agent.id)).collect()
+        members.map(|agent| all.heartbeat(agent.config.heartbeat.as_ref(), agent.id)).collect()
     }
 
     #[test]
@@ -168,16 +174,16 @@ mod tests {
         let text = "{agents: {defaults: {heartbeat: {every: '1h', prompt: 'Look.', ackMaxChars: 9}},
             list: [{id: 'a'}, {id: 'b', heartbeat: {
                 every: '0m', activeHours: {start: '08:00', end: '24:00', timezone: 'UTC'}}}]}}";
-        let all = Pulse {
+        let all = HeartbeatConfig {
             every: Duration::from_secs(3600),
             prompt: Some("Look.".to_owned()),
             ack_max: 9,
-            ..Pulse::of(AgentId::normalize("a"))
+            ..HeartbeatConfig::of(AgentId::normalize("a"))
         };
         let hours = Hours::parse("08:00", "24:00", TimeZone::UTC);
-        let own = Pulse { agent: AgentId::normalize("b"), every: Duration::ZERO, hours, ..all.clone() };
+        let own = HeartbeatConfig { agent: AgentId::normalize("b"), every: Duration::ZERO, hours, ..all.clone() };
         assert_eq!(pulses(text), Ok(vec![all, own]));
-        assert_eq!(pulses("{agents: {list: [{id: 'a'}]}}"), Ok(vec![Pulse::of(AgentId::normalize("a"))]));
+        assert_eq!(pulses("{agents: {list: [{id: 'a'}]}}"), Ok(vec![HeartbeatConfig::of(AgentId::normalize("a"))]));
     }
 
     #[test]
@@ -199,12 +205,15 @@ mod tests {
             "end must be a time of the day, written HH:MM; midnight is 24:00"
         );
         assert_eq!(wrong_hours("{start: '24:00'}"), "start must be a time of the day, written HH:MM");
-        assert_eq!(wrong_hours("{timezone: 'Mars/Base'}"), "timezone is not a time zone; write one as Europe/Berlin");
+        assert_eq!(
+            wrong_hours("{timezone: 'Mars/Base'}"),
+            "timezone is not a time zone; use a name such as Europe/Berlin"
+        );
     }
 
     #[test]
     fn times_are_read_with_their_unit() {
-        let seconds = |text| span(text).map(|span| span.as_secs_f64());
+        let seconds = |text| parse_duration(text).map(|span| span.as_secs_f64());
         assert_eq!(
             ["30", "1.5h", "90s", "2d", "500ms", "0m"].map(seconds),
             [1800.0, 5400.0, 90.0, 172_800.0, 0.5, 0.0].map(Some)

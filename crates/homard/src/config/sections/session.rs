@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use homard_agent::{
+    auto_reset::{AutoReset, ResetMode, ResetRule},
     command::Triggers,
-    freshness::{Freshness, Mode, Rule},
 };
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
-use super::{number::Whole, word::Word};
+use super::{number::WholeNumber, word::Word};
 
 /// Session routing and automatic resets.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -67,7 +67,7 @@ struct ByType {
 #[serde(default, rename_all = "camelCase")]
 struct Reset {
     /// When the session is reset: daily at an hour, idle after some minutes without a message, or none.
-    mode: Option<Word<Mode>>,
+    mode: Option<Word<ResetMode>>,
     /// Hour of the day, from 0 to 23. Default: 4.
     #[serde(deserialize_with = "hour")]
     at_hour: Option<u64>,
@@ -86,7 +86,7 @@ pub(crate) enum DmScope {
 }
 
 super::word::words! {
-    Mode: "daily" => Self::Daily, "idle" => Self::Idle, "none" => Self::Never;
+    ResetMode: "daily" => Self::Daily, "idle" => Self::Idle, "none" => Self::Never;
     DmScope:
         "main" => Self::Main, "per-peer" => Self::PerPeer, "per-channel-peer" => Self::PerChannelPeer,
         "per-account-channel-peer" => Self::PerAccountChannelPeer;
@@ -99,10 +99,10 @@ impl Session {
     }
 
     /// Returns when sessions are reset automatically, with hours of this zone.
-    pub(crate) fn freshness(&self, zone: TimeZone) -> Freshness {
+    pub(crate) fn auto_reset(&self, zone: TimeZone) -> AutoReset {
         let rule = |reset: &Option<Reset>| reset.as_ref().map(Reset::rule);
         let by_channel = self.reset_by_channel.iter().map(|(name, reset)| (name.trim().to_lowercase(), reset.rule()));
-        Freshness {
+        AutoReset {
             all: rule(&self.reset),
             thread: rule(&self.reset_by_type.thread),
             group: rule(&self.reset_by_type.group),
@@ -115,18 +115,22 @@ impl Session {
 }
 
 impl Reset {
-    fn rule(&self) -> Rule {
+    fn rule(&self) -> ResetRule {
         let at_hour = self.at_hour.and_then(|hour| u8::try_from(hour).ok());
-        Rule { mode: self.mode.map(|word| word.0), at_hour, idle_minutes: self.idle_minutes }
+        ResetRule { mode: self.mode.map(|word| word.0), at_hour, idle_minutes: self.idle_minutes }
     }
 }
 
 fn hour<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(Whole { least: 0, most: 23, what: "a whole number from 0 to 23" })
+    deserializer.deserialize_any(WholeNumber { least: 0, most: 23, what: "a whole number from 0 to 23" })
 }
 
 fn minutes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(Whole { least: 1, most: u64::MAX, what: "a whole number of minutes, one or more" })
+    deserializer.deserialize_any(WholeNumber {
+        least: 1,
+        most: u64::MAX,
+        what: "a whole number of minutes, one or more",
+    })
 }
 
 #[cfg(test)]
@@ -137,31 +141,31 @@ mod tests {
 
     use super::*;
 
-    fn read(session: &str) -> Result<Freshness, String> {
-        Ok(Config::parse(&format!("{{session: {session}}}"))?.session.freshness(TimeZone::UTC))
+    fn read(session: &str) -> Result<AutoReset, String> {
+        Ok(Config::parse(&format!("{{session: {session}}}"))?.session.auto_reset(TimeZone::UTC))
     }
 
-    fn rule(mode: Option<Mode>, at_hour: Option<u8>, idle_minutes: Option<u64>) -> Rule {
-        Rule { mode, at_hour, idle_minutes }
+    fn rule(mode: Option<ResetMode>, at_hour: Option<u8>, idle_minutes: Option<u64>) -> ResetRule {
+        ResetRule { mode, at_hour, idle_minutes }
     }
 
     #[test]
     fn nothing_is_reset_unless_the_file_says_so() {
-        assert_eq!(Config::parse("{}").unwrap().session.freshness(TimeZone::UTC), Freshness::default());
-        assert_eq!(read("{reset: null, resetByChannel: {}}"), Ok(Freshness::default()));
+        assert_eq!(Config::parse("{}").unwrap().session.auto_reset(TimeZone::UTC), AutoReset::default());
+        assert_eq!(read("{reset: null, resetByChannel: {}}"), Ok(AutoReset::default()));
     }
 
     #[test]
     fn rules_for_all_for_kinds_and_for_channels() {
         let text = "{reset: {mode: 'daily', atHour: 5}, resetByType: {dm: {idleMinutes: 9}, group: {mode: 'none'}},
                      resetByChannel: {Slack: {mode: 'idle', idleMinutes: 3}}, idleMinutes: 30}";
-        let expected = Freshness {
-            all: Some(rule(Some(Mode::Daily), Some(5), None)),
+        let expected = AutoReset {
+            all: Some(rule(Some(ResetMode::Daily), Some(5), None)),
             direct: Some(rule(None, None, Some(9))),
-            group: Some(rule(Some(Mode::Never), None, None)),
-            by_channel: [("slack".to_owned(), rule(Some(Mode::Idle), None, Some(3)))].into(),
+            group: Some(rule(Some(ResetMode::Never), None, None)),
+            by_channel: [("slack".to_owned(), rule(Some(ResetMode::Idle), None, Some(3)))].into(),
             idle_minutes: Some(30),
-            ..Freshness::default()
+            ..AutoReset::default()
         };
         assert_eq!(read(text), Ok(expected));
     }
@@ -187,7 +191,7 @@ mod tests {
         let triggers = |text: &str| Config::parse(text).unwrap().session.triggers();
         assert_eq!(triggers("{}"), Triggers::default());
         let chosen = triggers("{session: {resetTriggers: ['/Fresh']}}");
-        assert_eq!(chosen.parse("/fresh start"), Some(Command::BeginWith("start".to_owned())));
+        assert_eq!(chosen.parse("/fresh start"), Some(Command::NewTranscriptWith("start".to_owned())));
         assert_eq!(chosen.parse("/new"), None);
         assert_eq!(triggers("{session: {resetTriggers: []}}").parse("/new"), None);
     }

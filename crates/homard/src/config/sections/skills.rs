@@ -21,7 +21,7 @@ pub(crate) struct Skills {
     pub(crate) limits: Limits,
     /// Settings per skill, by its key.
     #[serde(deserialize_with = "super::named_objects")]
-    pub(crate) entries: BTreeMap<String, Entry>,
+    pub(crate) entries: BTreeMap<String, SkillEntry>,
 }
 
 /// Directories that skills are loaded from.
@@ -53,7 +53,7 @@ pub(crate) struct Limits {
 /// Settings of a skill.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Entry {
+pub(crate) struct SkillEntry {
     /// Enable the skill. Default: true.
     pub(crate) enabled: Option<bool>,
     /// API key of its service, passed to its commands in the environment variable that the skill names.

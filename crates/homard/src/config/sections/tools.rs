@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use homard_agent::policy::{self, Profile};
-use homard_tools::house::Visibility;
+use homard_agent::policy::{self, ToolProfile};
+use homard_tools::session_tools::Visibility;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ use crate::config::Text;
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Tools {
     /// Base set of tools: minimal, coding, messaging, full. Default: full.
-    pub(crate) profile: Option<Word<Profile>>,
+    pub(crate) profile: Option<Word<ToolProfile>>,
     /// The only tools that may be used: names, `group:` names, or patterns with `*`.
     pub(crate) allow: Option<Vec<String>>,
     /// Tools that may be used in addition to those of the profile.
@@ -111,7 +111,7 @@ pub(crate) struct AgentToAgent {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AgentTools {
     /// Base set of tools, instead of that in `tools`.
-    pub(crate) profile: Option<Word<Profile>>,
+    pub(crate) profile: Option<Word<ToolProfile>>,
     /// The only tools that may be used.
     pub(crate) allow: Option<Vec<String>>,
     /// Tools that may be used in addition to those of the profile.
@@ -148,7 +148,7 @@ pub(crate) struct SandboxTools {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Policy {
     /// Base set of tools: minimal, coding, messaging, full.
-    pub(crate) profile: Option<Word<Profile>>,
+    pub(crate) profile: Option<Word<ToolProfile>>,
     /// The only tools that may be used.
     pub(crate) allow: Option<Vec<String>>,
     /// Tools that may be used in addition to those of the profile.
@@ -172,7 +172,7 @@ pub(crate) struct Exec {
     /// Sandbox of commands.
     #[serde(deserialize_with = "super::object")]
     pub(crate) sandbox: Sandbox,
-    /// Resource limits of a command in the sandbox. 0 is without a limit.
+    /// Resource limits of a command in the sandbox. 0 disables a limit.
     #[serde(deserialize_with = "super::object")]
     pub(crate) limits: Limits,
     /// Time in milliseconds that a call waits before the command continues in the background. Default: 10000.
@@ -274,7 +274,7 @@ pub(crate) struct Search {
     /// Enable the tool. Default: true, if a provider is set up.
     pub(crate) enabled: Option<bool>,
     /// Search provider: brave or searxng.
-    pub(crate) provider: Option<Word<Searcher>>,
+    pub(crate) provider: Option<Word<SearchBackend>>,
     /// API key of the provider; else `BRAVE_API_KEY`.
     pub(crate) api_key: Option<Text>,
     /// A SearXNG server of your own.
@@ -309,7 +309,7 @@ pub(crate) enum Security {
 
 /// Web search provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Searcher {
+pub(crate) enum SearchBackend {
     Brave,
     Searxng,
 }
@@ -333,9 +333,9 @@ pub(crate) enum Mode {
 }
 
 super::word::words! {
-    Profile:
+    ToolProfile:
         "minimal" => Self::Minimal, "coding" => Self::Coding, "messaging" => Self::Messaging, "full" => Self::Full;
-    Searcher: "brave" => Self::Brave, "searxng" => Self::Searxng;
+    SearchBackend: "brave" => Self::Brave, "searxng" => Self::Searxng;
     Visibility: "self" => Self::Own, "tree" => Self::Tree, "agent" => Self::Agent, "all" => Self::All;
     Security: "deny" => Self::Deny, "allowlist" => Self::Allowlist, "full" => Self::Full;
     Ask: "off" => Self::Off, "on-miss" => Self::OnMiss, "always" => Self::Always;
@@ -345,7 +345,7 @@ super::word::words! {
 /// Builds a tool policy from the four fields of a section.
 macro_rules! meant {
     ($said:expr) => {
-        policy::Policy {
+        policy::ToolPolicy {
             profile: $said.profile.map(|word| word.0),
             allow: $said.allow.clone().unwrap_or_default(),
             also_allow: $said.also_allow.clone().unwrap_or_default(),
@@ -356,26 +356,26 @@ macro_rules! meant {
 
 impl Policy {
     /// Returns the tool policy.
-    pub(crate) fn meant(&self) -> policy::Policy {
+    pub(crate) fn to_policy(&self) -> policy::ToolPolicy {
         meant!(self)
     }
 }
 
 impl Tools {
     /// Returns the tools that are explicitly allowed for all agents.
-    pub(crate) fn named(&self) -> Vec<String> {
+    pub(crate) fn explicitly_allowed(&self) -> Vec<String> {
         self.allow.iter().chain(&self.also_allow).flatten().cloned().collect()
     }
 
     /// Returns the tool policy.
-    pub(crate) fn meant(&self) -> policy::Policy {
+    pub(crate) fn to_policy(&self) -> policy::ToolPolicy {
         meant!(self)
     }
 }
 
 impl AgentTools {
     /// Returns the tool policy.
-    pub(crate) fn meant(&self) -> policy::Policy {
+    pub(crate) fn to_policy(&self) -> policy::ToolPolicy {
         meant!(self)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{agents::Defaults, session::Session};
 
 /// Default refresh interval in seconds.
-const USUAL: u64 = 6;
+const DEFAULT_INTERVAL_SECS: u64 = 6;
 
 /// When the indicator is first shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,8 @@ impl Typing {
     /// Merges both sections: `session` takes precedence for the mode, `agents.defaults` for the interval.
     pub(crate) fn of(defaults: &Defaults, session: &Session) -> Self {
         let mode = session.typing_mode.or(defaults.typing_mode).map(|word| word.0);
-        let seconds = defaults.typing_interval_seconds.or(session.typing_interval_seconds).unwrap_or(USUAL);
+        let seconds =
+            defaults.typing_interval_seconds.or(session.typing_interval_seconds).unwrap_or(DEFAULT_INTERVAL_SECS);
         Self { mode, every: Duration::from_secs(seconds) }
     }
 

@@ -9,7 +9,7 @@ use serde::{
 };
 
 /// A setting with a fixed set of values.
-pub(crate) trait Named: Sized {
+pub(crate) trait FixedValues: Sized {
     /// The values that the reference lists.
     const WORDS: &'static [&'static str];
     /// Parses a value.
@@ -20,11 +20,11 @@ pub(crate) trait Named: Sized {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word<T>(pub(crate) T);
 
-impl<'de, T: Named> Deserialize<'de> for Word<T> {
+impl<'de, T: FixedValues> Deserialize<'de> for Word<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct One<T>(std::marker::PhantomData<T>);
 
-        impl<T: Named> Visitor<'_> for One<T> {
+        impl<T: FixedValues> Visitor<'_> for One<T> {
             type Value = T;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,7 +40,7 @@ impl<'de, T: Named> Deserialize<'de> for Word<T> {
     }
 }
 
-impl<T: Named> JsonSchema for Word<T> {
+impl<T: FixedValues> JsonSchema for Word<T> {
     fn inline_schema() -> bool {
         true
     }
@@ -54,10 +54,10 @@ impl<T: Named> JsonSchema for Word<T> {
     }
 }
 
-/// Implements [`Named`] for enums from a table of values.
+/// Implements [`FixedValues`] for enums from a table of values.
 macro_rules! words {
     ($($name:ty: $($word:literal => $value:expr),+;)+) => {
-        $(impl $crate::config::sections::word::Named for $name {
+        $(impl $crate::config::sections::word::FixedValues for $name {
             const WORDS: &'static [&'static str] = &[$($word),+];
 
             fn read(word: &str) -> Option<Self> {

@@ -1,10 +1,10 @@
 //! Replies to someone other than the sender: of `homard agent --deliver`, and of cron jobs.
 
-use homard_testkit::fake_telegram::{FakeTelegram, Fault};
+use homard_testkit::fake_telegram::{FakeTelegram, TelegramFault};
 use serde_json::json;
 
 use super::stage::{Stage, soon};
-use crate::home::{Gateway, Said, until};
+use crate::home::{CommandOutput, RunningGateway, until};
 
 /// Creates a home whose owner has written on Telegram.
 async fn spoken() -> Stage {
@@ -13,8 +13,8 @@ async fn spoken() -> Stage {
 }
 
 async fn hello(stage: &Stage) {
-    stage.telegram.writes(7, "hello");
-    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
+    stage.telegram.add_message(7, "hello");
+    soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
 }
 
 /// Returns the messages after the first reply.
@@ -22,7 +22,7 @@ fn later(stage: &Stage) -> Vec<(i64, String)> {
     stage.answers().split_off(1)
 }
 
-fn agent(gateway: &Gateway<'_>, more: &[&str]) -> Said {
+fn agent(gateway: &RunningGateway<'_>, more: &[&str]) -> CommandOutput {
     gateway.run(&[&["agent", "-m", "ping", "--deliver"], more].concat())
 }
 
@@ -45,23 +45,23 @@ async fn an_answer_that_does_not_arrive_is_told() {
     let gateway = stage.gateway();
     hello(&stage).await;
     let said = agent(&gateway, &["--reply-channel", "signal", "--reply-to", "+1"]);
-    assert!(said.code == Some(1) && said.stderr.contains("the channel signal is not set up"), "{said:?}");
-    let seen = stage.telegram.seen().len();
-    stage.telegram.spoil("sendMessage", Fault::Denied(403, "Forbidden: bot was blocked by the user"));
+    assert!(said.code == Some(2) && said.stderr.contains("the channel signal is not set up"), "{said:?}");
+    let seen = stage.telegram.visible_messages().len();
+    stage.telegram.add_fault("sendMessage", TelegramFault::Denied(403, "Forbidden: bot was blocked by the user"));
     let said = agent(&gateway, &[]);
     assert_eq!((said.code, said.stdout.trim()), (Some(1), "echo ping"), "{said:?}");
-    assert!(said.stderr.contains("the answer was not delivered to telegram:7") && said.stderr.contains("blocked"));
+    assert!(said.stderr.contains("the reply was not delivered to telegram:7") && said.stderr.contains("blocked"));
     // The next fault is for the next answer, not for the notice about this one.
-    soon("the notice", stage.telegram.until(|telegram| telegram.seen().len() == seen + 1)).await;
-    stage.telegram.spoil("sendMessage", Fault::AcceptThenDrop);
+    soon("the notice", stage.telegram.until(|telegram| telegram.visible_messages().len() == seen + 1)).await;
+    stage.telegram.add_fault("sendMessage", TelegramFault::AcceptThenDrop);
     let said = agent(&gateway, &[]);
     assert_eq!((said.code, said.stdout.trim()), (Some(0), "echo ping"), "{said:?}");
-    assert!(said.stderr.contains("it is not known whether the answer was delivered to telegram:7"), "{said:?}");
+    assert!(said.stderr.contains("it is not known whether the reply was delivered to telegram:7"), "{said:?}");
     let status = gateway.run(&["channels", "status"]).stdout;
-    assert!(status.contains("1 message may not have arrived") && status.contains(": 7"), "{status}");
+    assert!(status.contains("1 message may not have been delivered") && status.contains(": 7"), "{status}");
 }
 
-fn job(gateway: &Gateway<'_>, more: &[&str]) -> String {
+fn job(gateway: &RunningGateway<'_>, more: &[&str]) -> String {
     let typed = ["cron", "add", "--name", "look", "--every", "24h", "-m", "look", "--json"];
     let added = gateway.run(&[&typed[..], more].concat());
     let id = added.json()["id"].as_str().unwrap_or_else(|| panic!("{added:?}")).to_owned();
@@ -75,7 +75,7 @@ async fn the_answer_of_a_job_is_announced_where_it_says_or_where_its_agent_was_s
     let stage = spoken().await;
     let gateway = stage.gateway();
     hello(&stage).await;
-    let has = |count: usize| move |telegram: &FakeTelegram| telegram.seen().len() == count;
+    let has = |count: usize| move |telegram: &FakeTelegram| telegram.visible_messages().len() == count;
     job(&gateway, &["--announce"]);
     soon("the answer", stage.telegram.until(has(2))).await;
     job(&gateway, &["--announce", "--channel", "telegram", "--to", "8"]);
@@ -89,5 +89,5 @@ async fn the_answer_of_a_job_is_announced_where_it_says_or_where_its_agent_was_s
     until("both are over", || [&quiet, &lost].iter().all(|id| story(id).contains("\"ran\"")));
     assert!(story(&quiet).contains("\"ok\""), "{}", story(&quiet));
     assert!(story(&lost).contains("the channel signal is not set up"), "{}", story(&lost));
-    assert_eq!(stage.telegram.seen().len(), 3);
+    assert_eq!(stage.telegram.visible_messages().len(), 3);
 }

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use super::stage::{Stage, soon};
 use crate::{
     home::until,
-    puppet::{self, call},
+    scripted_model::{self, call},
 };
 
 async fn stage(mut config: Value) -> Stage {
     let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": {"-100": {}}}});
     config["commands"]["ownerAllowFrom"] = json!(["telegram:7"]);
-    Stage::answering(channels, config, puppet::obey).await
+    Stage::answering(channels, config, scripted_model::obey).await
 }
 
 fn send(target: &str) -> Value {
@@ -62,7 +62,7 @@ async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
     old.as_object_mut().unwrap().remove("delivery");
     old["payload"]["to"] = json!("31337");
     assert!(call(&gateway, "cron", &json!({"action": "add", "job": old})).contains("tools.message.allowTo"));
-    assert_eq!(stage.telegram.seen().len(), 0);
+    assert_eq!(stage.telegram.visible_messages().len(), 0);
 
     let added: Value =
         serde_json::from_str(&call(&gateway, "cron", &json!({"action": "add", "job": job("8")}))).unwrap();
@@ -76,7 +76,7 @@ async fn m5_a_model_writes_only_to_chats_that_the_owner_named() {
         let told = call(&gateway, "message", &send(target));
         assert!(told.contains("\"ok\": true"), "{target}: {told}");
     }
-    assert_eq!(stage.telegram.seen().len(), 4);
+    assert_eq!(stage.telegram.visible_messages().len(), 4);
     for (tool, to, outcome) in [
         ("message", "31337", "refused"),
         ("message", "@evilchannel", "refused"),
@@ -117,10 +117,10 @@ async fn m5_without_web_tools_no_address_of_a_reply_is_loaded_and_with_them_it_i
         let tools = if is_denied { json!({"deny": ["group:web"]}) } else { json!({}) };
         let stage = stage(json!({"tools": tools})).await;
         let gateway = stage.gateway();
-        stage.telegram.writes(7, "SAY See https://evil.example/?d=1");
-        soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 1)).await;
-        stage.telegram.writes(7, "SAY look|MEDIA:https://pictures.example/a.png");
-        soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() == 2)).await;
+        stage.telegram.add_message(7, "SAY See https://evil.example/?d=1");
+        soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 1)).await;
+        stage.telegram.add_message(7, "SAY look|MEDIA:https://pictures.example/a.png");
+        soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
         let url = json!({"action": "send", "target": "7", "channel": "telegram", "message": "x", "media": "https://media.example/b.png"});
         let told = call(&gateway, "message", &url);
         assert_eq!(told.contains("web_fetch is not allowed here"), is_denied, "{told}");

@@ -3,11 +3,11 @@
 use std::fs;
 
 use homard_channels::{Secret, webhook::signature::sign};
-use homard_testkit::fake_provider::Asked;
+use homard_testkit::fake_provider::ReceivedRequest;
 use serde_json::{Value, json};
 
-use super::stage::{SECRET, Stage, heard, knock, request, said};
-use crate::home::{Gateway, until};
+use super::stage::{SECRET, Stage, last_message, post_signed, request, said};
+use crate::home::{RunningGateway, until};
 
 /// Returns a webhook channel that admits everyone, with two more accounts beside the default one.
 fn open_webhook() -> Value {
@@ -15,17 +15,22 @@ fn open_webhook() -> Value {
 }
 
 /// Sends a message to an account of the webhook channel and waits for the model request that it leads to.
-fn say(stage: &Stage, gateway: &Gateway<'_>, account: &str, (id, sender, text): (&str, &str, &str)) -> Asked {
+fn say(
+    stage: &Stage,
+    gateway: &RunningGateway<'_>,
+    account: &str,
+    (id, sender, text): (&str, &str, &str),
+) -> ReceivedRequest {
     let before = stage.asked();
     let path = format!("/channels/webhook/{account}");
-    assert_eq!(knock(gateway.port, &path, &said(id, sender, text), SECRET).unwrap().0, 200, "{sender}");
+    assert_eq!(post_signed(gateway.port, &path, &said(id, sender, text), SECRET).unwrap().0, 200, "{sender}");
     until("the model is asked", || stage.asked() > before);
-    let asked = stage.puppet.provider.asked().pop().unwrap();
-    assert_eq!(heard(&asked), text);
+    let asked = stage.puppet.provider.requests().pop().unwrap();
+    assert_eq!(last_message(&asked), text);
     asked
 }
 
-fn offers(asked: &Asked, tool: &str) -> bool {
+fn offers(asked: &ReceivedRequest, tool: &str) -> bool {
     asked.json()["tools"].as_array().into_iter().flatten().any(|offered| offered["function"]["name"] == tool)
 }
 
@@ -50,13 +55,14 @@ async fn c1_who_is_approved_on_one_account_is_a_stranger_on_another() {
     let stage = Stage::with(json!({"webhook": {"accounts": {"shop": {}, "bank": {}}}}), json!({})).await;
     let gateway = stage.gateway();
     let codes = || {
-        let texts = stage.peer.seen().into_iter().filter_map(|seen| seen["text"].as_str().map(str::to_owned));
+        let texts =
+            stage.peer.visible_messages().into_iter().filter_map(|seen| seen["text"].as_str().map(str::to_owned));
         let codes = texts.filter_map(|text| Some(text.split("Pairing code: ").nth(1)?.lines().next()?.to_owned()));
         codes.collect::<Vec<_>>()
     };
     let knock = |account: &str, id: &str| {
         let path = format!("/channels/webhook/{account}");
-        assert_eq!(knock(gateway.port, &path, &said(id, "ann", "hello"), SECRET).unwrap().0, 200);
+        assert_eq!(post_signed(gateway.port, &path, &said(id, "ann", "hello"), SECRET).unwrap().0, 200);
     };
     knock("shop", "m1");
     until("a code", || codes().len() == 1);
@@ -150,9 +156,9 @@ async fn h5_a_session_of_the_old_format_is_found_by_its_own_sender_only() {
     let mut threaded = said("t1", "bob", "hello in a thread");
     threaded["thread"] = json!("1");
     let before = stage.asked();
-    assert_eq!(knock(gateway.port, "/channels/webhook", &threaded, SECRET).unwrap().0, 200);
+    assert_eq!(post_signed(gateway.port, "/channels/webhook", &threaded, SECRET).unwrap().0, 200);
     until("the model is asked", || stage.asked() > before);
-    assert!(!stage.puppet.provider.asked().pop().unwrap().body.contains("old-Bob"));
+    assert!(!stage.puppet.provider.requests().pop().unwrap().body.contains("old-Bob"));
     let keys = stage.sessions(&gateway);
     for key in ["agent:main:webhook:direct:%62ob", "agent:main:webhook:direct:bob", "agent:main:webhook:direct:eve"] {
         assert!(keys.contains(&key.to_owned()), "{keys:?}");
@@ -173,9 +179,9 @@ async fn m1_a_replayed_delivery_with_another_idempotency_key_is_the_same_message
         );
         assert_eq!(request(gateway.port, &head, &body).unwrap().0, 200);
     }
-    assert_eq!(knock(gateway.port, "/channels/webhook", &said("m2", "ann", "bye"), SECRET).unwrap().0, 200);
+    assert_eq!(post_signed(gateway.port, "/channels/webhook", &said("m2", "ann", "bye"), SECRET).unwrap().0, 200);
     let answers = || {
-        let seen = stage.peer.seen().into_iter().filter(|seen| seen["type"] == "message");
+        let seen = stage.peer.visible_messages().into_iter().filter(|seen| seen["type"] == "message");
         seen.map(|seen| seen["text"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     until("the last answer", || answers().iter().any(|text| text.contains("bye")));
@@ -207,6 +213,6 @@ async fn a_telegram_chat_is_never_taken_for_a_person() {
     until("the door is open", || bring(1, chat.clone(), "as a chat") == 200);
     assert_eq!(bring(2, json!({}), "as nobody"), 200);
     assert_eq!(bring(3, person, "as myself"), 200);
-    until("an answer", || !stage.telegram.seen().is_empty());
+    until("an answer", || !stage.telegram.visible_messages().is_empty());
     assert_eq!(stage.answers(), [(7, "echo as myself".to_owned())]);
 }

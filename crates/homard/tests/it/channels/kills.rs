@@ -8,17 +8,17 @@ use homard_journal::Journal;
 use homard_store::Store;
 use homard_testkit::{
     FakeTelegram, FakeWebhook,
-    chance::Dice,
-    fake_provider::{Asked, Reply, fault::Fault as Broken},
-    fake_telegram::Fault,
+    fake_provider::{ProviderReply, ReceivedRequest, fault::ProviderFault as Broken},
+    fake_telegram::TelegramFault,
+    rng::SeededRng,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::stage::{SECRET, Stage, heard, knock, said, soon};
+use super::stage::{SECRET, Stage, last_message, post_signed, said, soon};
 use crate::{
-    chaos::life::is_long,
-    home::{Gateway, until},
+    chaos::gateway::is_long,
+    home::{RunningGateway, until},
 };
 
 /// Returns the number of replies, and how many of them are concurrent.
@@ -26,16 +26,16 @@ fn grid() -> (u64, u64) {
     (if is_long() { 1000 } else { 50 }, 10)
 }
 
-fn kill(gateway: Gateway<'_>) {
+fn kill(gateway: RunningGateway<'_>) {
     gateway.process.signal(Signal::KILL);
     gateway.end();
 }
 
 /// Stalls for the first requests, so that each kill hits an active run.
-fn hesitant(kills: usize) -> impl FnMut(&Asked) -> Reply + Send {
+fn hesitant(kills: usize) -> impl FnMut(&ReceivedRequest) -> ProviderReply + Send {
     move |asked| match asked.number < kills {
-        true => Reply { fault: Some(Broken::Stall(0)), ..Reply::text("never said") },
-        false => Reply::text(format!("echo {}", heard(asked))),
+        true => ProviderReply { fault: Some(Broken::Stall(0)), ..ProviderReply::text("never said") },
+        false => ProviderReply::text(format!("echo {}", last_message(asked))),
     }
 }
 
@@ -43,38 +43,38 @@ fn hesitant(kills: usize) -> impl FnMut(&Asked) -> Reply + Send {
 async fn the_same_update_a_hundred_times_over_five_kills_is_one_run_and_one_answer() {
     // A run that was active at three crashes would be held.
     let stage = Stage::answering(json!({"telegram": {"allowFrom": [7]}}), json!({}), hesitant(2)).await;
-    stage.telegram.writes(7, "hello");
+    stage.telegram.add_message(7, "hello");
     let mut gateway = stage.gateway();
     for killed in 1..=5 {
         until("the model is asked", || stage.asked() >= killed.min(3));
         let before = stage.telegram.calls_of("getUpdates").len();
-        (0..20).for_each(|_| stage.telegram.spoil("getUpdates", Fault::Again));
+        (0..20).for_each(|_| stage.telegram.add_fault("getUpdates", TelegramFault::Again));
         // An unknown update is ignored, but it ends the open long poll.
-        stage.telegram.happens(json!({"something_new": {}}));
+        stage.telegram.add_update(json!({"something_new": {}}));
         soon("it comes again", stage.telegram.until(|telegram| telegram.calls_of("getUpdates").len() > before + 20))
             .await;
         kill(gateway);
         gateway = stage.gateway();
     }
-    soon("an answer", stage.telegram.until(|telegram| !telegram.seen().is_empty())).await;
-    stage.telegram.writes(7, "next");
-    soon("the next answer", stage.telegram.until(|telegram| telegram.seen().len() > 1)).await;
+    soon("an answer", stage.telegram.until(|telegram| !telegram.visible_messages().is_empty())).await;
+    stage.telegram.add_message(7, "next");
+    soon("the next answer", stage.telegram.until(|telegram| telegram.visible_messages().len() > 1)).await;
     assert_eq!(stage.answers(), [(7, "echo hello".to_owned()), (7, "echo next".to_owned())]);
-    let last = stage.puppet.provider.asked().pop().unwrap().body;
+    let last = stage.puppet.provider.requests().pop().unwrap().body;
     assert_eq!(last.matches("] hello").count(), 1, "{last}");
 }
 
 /// Returns the texts of the messages that a peer accepted.
 fn taken(peer: &FakeWebhook) -> Vec<String> {
-    let messages = peer.seen().into_iter().filter(|seen| seen["type"] == "message");
+    let messages = peer.visible_messages().into_iter().filter(|seen| seen["type"] == "message");
     messages.map(|seen| seen["text"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Sends messages to a gateway; returns those that it did not accept.
-fn bring(gateway: &Gateway<'_>, mut open: Vec<u64>) -> Vec<u64> {
+fn bring(gateway: &RunningGateway<'_>, mut open: Vec<u64>) -> Vec<u64> {
     open.retain(|n| {
         let message = said(&format!("m{n}"), &format!("user{n}"), &format!("n{n}."));
-        knock(gateway.port, "/channels/webhook", &message, SECRET).is_none_or(|(status, _)| status != 200)
+        post_signed(gateway.port, "/channels/webhook", &message, SECRET).is_none_or(|(status, _)| status != 200)
     });
     open
 }
@@ -83,11 +83,11 @@ fn bring(gateway: &Gateway<'_>, mut open: Vec<u64>) -> Vec<u64> {
 async fn r92_no_reply_is_lost_or_doubled_by_kills_where_the_peer_knows_what_it_has() {
     let (replies, at_once) = grid();
     let stage = Stage::with(json!({"webhook": {"allowFrom": ["*"], "dmPolicy": "open"}}), json!({})).await;
-    let mut dice = Dice::new(12);
+    let mut dice = SeededRng::new(12);
     let mut gateway = stage.gateway();
     for from in (0..replies).step_by(usize::try_from(at_once).unwrap()) {
         let all: Vec<u64> = (from..from + at_once).collect();
-        let calls = stage.peer.came().len() as u64;
+        let calls = stage.peer.deliveries().len() as u64;
         let mut open = match dice.below(2) {
             // Kill while they are sent,
             0 => {
@@ -97,8 +97,9 @@ async fn r92_no_reply_is_lost_or_doubled_by_kills_where_the_peer_knows_what_it_h
             // or while they are answered, or afterwards.
             _ => {
                 let (open, goal) = (bring(&gateway, all), calls + dice.below(3 * at_once));
-                let is_there =
-                    |peer: &FakeWebhook| peer.came().len() as u64 >= goal || taken(peer).len() as u64 >= from + at_once;
+                let is_there = |peer: &FakeWebhook| {
+                    peer.deliveries().len() as u64 >= goal || taken(peer).len() as u64 >= from + at_once
+                };
                 soon("some are answered", stage.peer.until(is_there)).await;
                 open
             }
@@ -118,12 +119,12 @@ async fn r92_no_reply_is_lost_or_doubled_by_kills_where_the_peer_knows_what_it_h
     let mut expected: Vec<_> = (0..replies).map(|n| format!("echo n{n}.")).collect();
     expected.sort();
     assert_eq!(texts, expected);
-    let calls = stage.peer.came().iter().filter(|delivery| delivery.json()["type"] == "message").count();
+    let calls = stage.peer.deliveries().iter().filter(|delivery| delivery.json()["type"] == "message").count();
     eprintln!("{replies} replies: {} said once, {} of them told again", texts.len(), calls - texts.len());
 }
 
 /// Returns the deliveries that the gateway reports as unknown: id and recipient.
-fn uncertain(gateway: &Gateway<'_>) -> BTreeMap<String, i64> {
+fn uncertain(gateway: &RunningGateway<'_>) -> BTreeMap<String, i64> {
     let status = gateway.run(&["channels", "status", "--json"]).json();
     let rows = status["channelAccounts"]["telegram"][0]["outbox"]["unknown"].as_array().unwrap().clone();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -134,13 +135,13 @@ fn uncertain(gateway: &Gateway<'_>) -> BTreeMap<String, i64> {
 async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_is_reported() {
     let (replies, at_once) = grid();
     let stage = Stage::with(json!({"telegram": {"allowFrom": ["*"], "dmPolicy": "open"}}), json!({})).await;
-    let mut dice = Dice::new(47);
+    let mut dice = SeededRng::new(47);
     let mut gateway = stage.gateway();
     let mut reported = BTreeMap::new();
     for from in (0..replies).step_by(usize::try_from(at_once).unwrap()) {
         let person = |n: u64| i64::try_from(n % at_once).unwrap() + 1;
         for n in from..from + at_once {
-            stage.telegram.writes(person(n), &format!("n{n}."));
+            stage.telegram.add_message(person(n), &format!("n{n}."));
         }
         let goal = stage.telegram.calls_of("sendMessage").len() + dice.below(at_once + 1) as usize;
         soon("some are sent", stage.telegram.until(|telegram| telegram.calls_of("sendMessage").len() >= goal)).await;
@@ -152,7 +153,7 @@ async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_i
         }
         // Otherwise a run would be active at three crashes and be held.
         let all_are = |telegram: &FakeTelegram| {
-            let seen: BTreeSet<_> = telegram.seen().into_iter().map(|seen| seen.text).collect();
+            let seen: BTreeSet<_> = telegram.visible_messages().into_iter().map(|seen| seen.text).collect();
             (from..from + at_once).all(|n| settled.contains(&person(n)) || seen.contains(&format!("echo n{n}.")))
         };
         soon("all are answered or reported", stage.telegram.until(all_are)).await;
@@ -163,7 +164,7 @@ async fn r92_on_telegram_nothing_is_said_twice_and_what_may_not_have_been_said_i
     });
     assert_eq!(uncertain(&gateway), reported, "it is reported until somebody looks");
     let status = gateway.run(&["channels", "status"]).stdout;
-    assert!(reported.is_empty() || status.contains("may not have arrived"), "{status}");
+    assert!(reported.is_empty() || status.contains("may not have been delivered"), "{status}");
     kill(gateway);
     let left = outbox(&stage).await;
     assert_eq!(left.keys().collect::<Vec<_>>(), reported.keys().collect::<Vec<_>>());

@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, soon};
-use crate::puppet;
+use crate::scripted_model;
 
 /// The private files of the workspace, each with a text that occurs nowhere else.
 const PRIVATE: [(&str, &str); 7] = [
@@ -42,7 +42,7 @@ async fn stage(config: Value) -> Stage {
     let channels = json!({"telegram": {"allowFrom": [7, 8], "groups": {GROUP.to_string(): {"requireMention": false}}}});
     let mut config = config;
     config["commands"]["ownerAllowFrom"] = json!(["telegram:7"]);
-    let stage = Stage::answering(channels, config, puppet::obey).await;
+    let stage = Stage::answering(channels, config, scripted_model::obey).await;
     let workspace = stage.home().state().join("workspace");
     for (name, canary) in PRIVATE {
         let path = workspace.join(name);
@@ -56,7 +56,7 @@ async fn stage(config: Value) -> Stage {
 
 fn writes(stage: &Stage, (from, chat): (i64, i64), text: &str) {
     let kind = if chat < 0 { "supergroup" } else { "private" };
-    stage.telegram.happens(json!({"message": {
+    stage.telegram.add_update(json!({"message": {
         "message_id": 0, "date": 1_794_758_460, "text": text, "chat": {"id": chat, "type": kind, "title": "Family"},
         "from": {"id": from, "is_bot": false, "first_name": format!("User {from}")},
     }}));
@@ -64,13 +64,13 @@ fn writes(stage: &Stage, (from, chat): (i64, i64), text: &str) {
 
 /// Writes a message and waits for one more reply.
 async fn asks(stage: &Stage, at: (i64, i64), text: &str) {
-    let before = stage.telegram.seen().len();
+    let before = stage.telegram.visible_messages().len();
     writes(stage, at, text);
-    soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() > before)).await;
+    soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() > before)).await;
 }
 
 fn sends(stage: &Stage, from: i64, file: &str) {
-    stage.telegram.happens(json!({"message": {
+    stage.telegram.add_update(json!({"message": {
         "message_id": 0, "date": 1_794_758_460, "chat": {"id": from, "type": "private"}, "caption": "look",
         "from": {"id": from, "is_bot": false, "first_name": format!("User {from}")},
         "document": {"file_id": file, "file_name": format!("{file}.bin"), "mime_type": "application/pdf"},
@@ -79,7 +79,7 @@ fn sends(stage: &Stage, from: i64, file: &str) {
 
 /// Returns the last model request.
 fn prompt(stage: &Stage) -> String {
-    stage.puppet.provider.asked().pop().unwrap().body
+    stage.puppet.provider.requests().pop().unwrap().body
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +97,7 @@ async fn h2_guests_and_groups_see_nothing_private_and_the_owner_sees_all() {
         let body = prompt(&stage);
         assert!(!body.contains("CANARY-"), "{at:?}: {body}");
         assert!(body.contains("PUBLIC-AGENTS") && body.contains("PUBLIC-SOUL"), "{at:?}: how to behave is not private");
-        let system = stage.puppet.provider.asked().pop().unwrap().json()["messages"][0].to_string();
+        let system = stage.puppet.provider.requests().pop().unwrap().json()["messages"][0].to_string();
         assert!(!["MEMORY.md", "USER.md", "HEARTBEAT.md"].iter().any(|name| system.contains(name)), "{at:?}: {system}");
         let offered = stage.puppet.offered();
         for (tool, _) in attempts().into_iter().filter(|(tool, _)| *tool != "message") {
@@ -150,10 +150,10 @@ async fn h2_what_people_send_is_kept_in_a_folder_of_each_conversation() {
     let _gateway = stage.gateway();
     let mut folders = Vec::new();
     for from in [7, 8] {
-        stage.telegram.keep(&format!("file{from}"), vec![0xff, 0xd9, u8::try_from(from).unwrap()]);
-        let before = stage.telegram.seen().len();
+        stage.telegram.add_file(&format!("file{from}"), vec![0xff, 0xd9, u8::try_from(from).unwrap()]);
+        let before = stage.telegram.visible_messages().len();
         sends(&stage, from, &format!("file{from}"));
-        soon("an answer", stage.telegram.until(|telegram| telegram.seen().len() > before)).await;
+        soon("an answer", stage.telegram.until(|telegram| telegram.visible_messages().len() > before)).await;
         let body = prompt(&stage);
         let (_, rest) = body.rsplit_once("[media attached: ").unwrap();
         let path = rest.split(' ').next().unwrap().to_owned();
@@ -196,5 +196,5 @@ async fn h2_a_guest_can_be_given_an_agent_with_a_workspace_of_their_own() {
     let sent: Vec<_> = stage.telegram.calls().into_iter().filter_map(|call| call.file).collect();
     assert_eq!(sent.len(), 1);
     asks(&stage, (8, GROUP), "CALL read {\"path\": \"taxes.txt\"}").await;
-    assert!(stage.puppet.provider.asked().iter().all(|asked| !asked.body.contains("CANARY-")));
+    assert!(stage.puppet.provider.requests().iter().all(|asked| !asked.body.contains("CANARY-")));
 }

@@ -10,15 +10,15 @@ use std::{
 use homard_channels::{Secret, webhook::signature::sign};
 use homard_testkit::{
     FakeTelegram, FakeWebhook,
-    fake_provider::{Asked, Reply},
+    fake_provider::{ProviderReply, ReceivedRequest},
     fake_telegram::TOKEN,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    home::{Gateway, Home},
-    puppet::Puppet,
+    home::{Home, RunningGateway},
+    scripted_model::ScriptedHome,
 };
 
 /// The signing secret of the webhook channel.
@@ -34,7 +34,7 @@ pub(super) async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
 
 /// A home with its model and platforms.
 pub(super) struct Stage {
-    pub(super) puppet: Puppet,
+    pub(super) puppet: ScriptedHome,
     pub(super) telegram: FakeTelegram,
     pub(super) peer: FakeWebhook,
 }
@@ -54,7 +54,7 @@ impl Stage {
     pub(super) async fn answering(
         mut channels: Value,
         mut config: Value,
-        reply: impl FnMut(&Asked) -> Reply + Send + 'static,
+        reply: impl FnMut(&ReceivedRequest) -> ProviderReply + Send + 'static,
     ) -> Self {
         let (telegram, peer) = (FakeTelegram::start().await.unwrap(), FakeWebhook::start().await.unwrap());
         if channels["telegram"].is_object() {
@@ -68,7 +68,7 @@ impl Stage {
             channels["webhook"]["secret"] = json!(SECRET);
         }
         config["channels"] = channels;
-        Self { puppet: Puppet::answering(config, reply).await, telegram, peer }
+        Self { puppet: ScriptedHome::answering(config, reply).await, telegram, peer }
     }
 
     pub(super) fn home(&self) -> &Home {
@@ -76,7 +76,7 @@ impl Stage {
     }
 
     /// Starts a gateway that recovers its runs however often it was killed.
-    pub(super) fn gateway(&self) -> Gateway<'_> {
+    pub(super) fn gateway(&self) -> RunningGateway<'_> {
         let mut command = self.home().command(&["gateway", "run", "--port", "0", "--recover"]);
         command.stderr(std::process::Stdio::null());
         self.home().listening(command)
@@ -84,11 +84,11 @@ impl Stage {
 
     /// Returns the messages on Telegram: chat and text.
     pub(super) fn answers(&self) -> Vec<(i64, String)> {
-        self.telegram.seen().into_iter().map(|seen| (seen.chat.as_i64().unwrap(), seen.text)).collect()
+        self.telegram.visible_messages().into_iter().map(|seen| (seen.chat.as_i64().unwrap(), seen.text)).collect()
     }
 
     /// Returns the session keys.
-    pub(super) fn sessions(&self, gateway: &Gateway<'_>) -> Vec<String> {
+    pub(super) fn sessions(&self, gateway: &RunningGateway<'_>) -> Vec<String> {
         let listed = gateway.run(&["sessions", "--json"]).json();
         let mut keys: Vec<_> =
             listed["sessions"].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap().to_owned()).collect();
@@ -98,12 +98,12 @@ impl Stage {
 
     /// Returns the number of model requests.
     pub(super) fn asked(&self) -> usize {
-        self.puppet.provider.asked().len()
+        self.puppet.provider.requests().len()
     }
 }
 
 /// Returns the last message without its envelope.
-pub(super) fn heard(asked: &Asked) -> String {
+pub(super) fn last_message(asked: &ReceivedRequest) -> String {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     let content = &messages.last().cloned().unwrap_or_default()["content"];
     let blocks = content.as_array().into_iter().flatten();
@@ -112,12 +112,12 @@ pub(super) fn heard(asked: &Asked) -> String {
     text.rsplit_once("] ").map_or(text.clone(), |(_, said)| said.to_owned())
 }
 
-fn echo(asked: &Asked) -> Reply {
-    Reply::text(format!("echo {}", heard(asked)))
+fn echo(asked: &ReceivedRequest) -> ProviderReply {
+    ProviderReply::text(format!("echo {}", last_message(asked)))
 }
 
 /// Sends a signed message to a gateway; returns status and body, `None` without a response.
-pub(super) fn knock(port: u16, path: &str, message: &Value, secret: &str) -> Option<(u16, String)> {
+pub(super) fn post_signed(port: u16, path: &str, message: &Value, secret: &str) -> Option<(u16, String)> {
     let body = message.to_string();
     let now = homard_agent::Ambient::system().now_ms() / 1000;
     let signature = sign(&Secret::from(secret), now, body.as_bytes());

@@ -3,11 +3,13 @@
 //!
 //! Each test runs against every channel; a new one is a variant of [`Side`].
 
-use homard_testkit::fake_provider::{Asked, Call, Gate, Reply, Said, fault::Fault as Broken};
+use homard_testkit::fake_provider::{
+    AnswerGate, FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest, fault::ProviderFault as Broken,
+};
 use serde_json::{Value, json};
 
-use super::stage::{SECRET, Stage, heard, knock, said};
-use crate::home::{Gateway, until};
+use super::stage::{SECRET, Stage, last_message, post_signed, said};
+use crate::home::{RunningGateway, until};
 
 /// A channel, from the side of the person there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,20 +37,25 @@ impl Side {
     }
 
     /// Creates a home with this channel only.
-    async fn stage(self, more: Value, config: Value, reply: impl FnMut(&Asked) -> Reply + Send + 'static) -> Stage {
+    async fn stage(
+        self,
+        more: Value,
+        config: Value,
+        reply: impl FnMut(&ReceivedRequest) -> ProviderReply + Send + 'static,
+    ) -> Stage {
         let mut account = json!({"allowFrom": [self.person()]});
         account.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
         Stage::answering(json!({self.channel(): account}), config, reply).await
     }
 
     /// Sends a message and waits until the hub has accepted it.
-    fn says(self, stage: &Stage, gateway: &Gateway<'_>, text: &str) {
+    fn says(self, stage: &Stage, gateway: &RunningGateway<'_>, text: &str) {
         match self {
-            Self::Telegram => drop(stage.telegram.writes(7, text)),
+            Self::Telegram => drop(stage.telegram.add_message(7, text)),
             Self::Webhook => {
                 let message = said(&format!("m-{text}"), "ann", text);
                 assert_eq!(
-                    knock(gateway.port, "/channels/webhook", &message, SECRET).map(|(status, _)| status),
+                    post_signed(gateway.port, "/channels/webhook", &message, SECRET).map(|(status, _)| status),
                     Some(200)
                 );
             }
@@ -56,7 +63,7 @@ impl Side {
         let spool = stage.home().state().join(format!("channels/{}-default.json", self.channel()));
         until("the hub has it", || {
             let kept = std::fs::read(&spool).ok().and_then(|kept| serde_json::from_slice::<Value>(&kept).ok());
-            stage.telegram.waiting().is_empty() && kept.is_some_and(|kept| kept["waiting"] == json!([]))
+            stage.telegram.pending_updates().is_empty() && kept.is_some_and(|kept| kept["waiting"] == json!([]))
         });
     }
 
@@ -65,7 +72,7 @@ impl Side {
         match self {
             Self::Telegram => stage.answers().into_iter().map(|(_, text)| text).collect(),
             Self::Webhook => {
-                let messages = stage.peer.seen().into_iter().filter(|seen| seen["type"] == "message");
+                let messages = stage.peer.visible_messages().into_iter().filter(|seen| seen["type"] == "message");
                 messages.map(|seen| seen["text"].as_str().unwrap().to_owned()).collect()
             }
         }
@@ -78,7 +85,7 @@ impl Side {
 }
 
 /// Returns which of these words the new messages contain.
-fn among(asked: &Asked) -> String {
+fn among(asked: &ReceivedRequest) -> String {
     let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
     let answered = messages.iter().rposition(|message| message["role"] == "assistant").map_or(0, |at| at + 1);
     let new: String = messages[answered..].iter().map(|message| message["content"].to_string()).collect();
@@ -87,12 +94,12 @@ fn among(asked: &Asked) -> String {
 
 /// Runs three messages: the model waits at a gate with its first answer while two more arrive.
 async fn three_messages(side: Side, mode: &str) -> Vec<String> {
-    let gate = Gate::default();
+    let gate = AnswerGate::default();
     let waits = gate.clone();
-    let reply = move |asked: &Asked| Reply {
+    let reply = move |asked: &ReceivedRequest| ProviderReply {
         gate: (asked.number == 0).then(|| waits.clone()),
-        said: Said { text: vec!["I heard ".to_owned(), among(asked)], ..Said::default() },
-        ..Reply::default()
+        answer: FakeAnswer { text: vec!["I heard ".to_owned(), among(asked)], ..FakeAnswer::default() },
+        ..ProviderReply::default()
     };
     let config = json!({"messages": {"queue": {"mode": mode, "debounceMs": 0}}});
     let stage = side.stage(json!({}), config, reply).await;
@@ -126,9 +133,12 @@ async fn what_comes_while_the_agent_is_at_work_is_queued_as_the_mode_says() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_interrupts_the_run_where_that_is_the_mode() {
     for side in SIDES {
-        let reply = |asked: &Asked| match asked.number {
-            0 => Reply { fault: Some(Broken::Stall(15)), ..Reply::text("I heard one and never come to an end") },
-            _ => Reply::text(format!("I heard {}", heard(asked))),
+        let reply = |asked: &ReceivedRequest| match asked.number {
+            0 => ProviderReply {
+                fault: Some(Broken::Stall(15)),
+                ..ProviderReply::text("I heard one and never come to an end")
+            },
+            _ => ProviderReply::text(format!("I heard {}", last_message(asked))),
         };
         let config = json!({"messages": {"queue": {"mode": "interrupt", "debounceMs": 0}}});
         let stage = side.stage(json!({}), config, reply).await;
@@ -150,7 +160,7 @@ async fn blocks_come_once_and_in_order() {
     }}});
     for side in SIDES {
         let said = paragraphs.join("\n\n");
-        let reply = move |_: &Asked| Reply::text(said.clone());
+        let reply = move |_: &ReceivedRequest| ProviderReply::text(said.clone());
         let stage = side.stage(json!({"blockStreaming": true}), config.clone(), reply).await;
         let gateway = stage.gateway();
         side.says(&stage, &gateway, "tell me");
@@ -165,13 +175,13 @@ async fn blocks_come_once_and_in_order() {
 async fn reasoning_is_read_only_where_it_is_wanted() {
     for side in SIDES {
         for (level, expected) in [("off", &["Fine."][..]), ("on", &["Reasoning:\nA long thought.", "Fine."])] {
-            let reply = |_: &Asked| Reply {
-                said: Said {
+            let reply = |_: &ReceivedRequest| ProviderReply {
+                answer: FakeAnswer {
                     thinking: Some("A long thought.".to_owned()),
                     text: vec!["<think>And one in tags.</think>Fine.".to_owned()],
-                    ..Said::default()
+                    ..FakeAnswer::default()
                 },
-                ..Reply::default()
+                ..ProviderReply::default()
             };
             let config = json!({"agents": {"defaults": {"reasoningDefault": level}}});
             let stage = side.stage(json!({}), config, reply).await;
@@ -187,11 +197,11 @@ async fn reasoning_is_read_only_where_it_is_wanted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_is_not_sent() {
     for side in SIDES {
-        let reply = |asked: &Asked| match heard(asked).as_str() {
-            "quiet" => Reply::text("NO_REPLY"),
+        let reply = |asked: &ReceivedRequest| match last_message(asked).as_str() {
+            "quiet" => ProviderReply::text("NO_REPLY"),
             // The model is asked for confirmation.
-            text if text.contains("NO_REPLY once more") => Reply::text("NO_REPLY"),
-            text => Reply::text(format!("echo {text}")),
+            text if text.contains("NO_REPLY once more") => ProviderReply::text("NO_REPLY"),
+            text => ProviderReply::text(format!("echo {text}")),
         };
         let stage = side.stage(json!({}), json!({}), reply).await;
         let gateway = stage.gateway();
@@ -206,19 +216,22 @@ async fn silence_is_not_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_tool_has_said_is_not_said_again() {
     for side in SIDES {
-        let reply = move |asked: &Asked| {
+        let reply = move |asked: &ReceivedRequest| {
             let messages = asked.json()["messages"].as_array().cloned().unwrap_or_default();
             let is_answered = messages.last().is_some_and(|last| last["role"] == "tool");
-            match heard(asked).as_str() {
-                _ if is_answered => Reply::text("Dinner is ready, come all of you."),
+            match last_message(asked).as_str() {
+                _ if is_answered => ProviderReply::text("Dinner is ready, come all of you."),
                 "tell me with your tool" => {
                     let arguments = json!({
                         "action": "send", "target": side.person(), "message": "Dinner is ready, come all of you.",
                     });
-                    let call = Call { id: "call_1".to_owned(), name: "message".to_owned(), arguments };
-                    Reply { said: Said { calls: vec![call], ..Said::default() }, ..Reply::default() }
+                    let call = FakeToolCall { id: "call_1".to_owned(), name: "message".to_owned(), arguments };
+                    ProviderReply {
+                        answer: FakeAnswer { calls: vec![call], ..FakeAnswer::default() },
+                        ..ProviderReply::default()
+                    }
                 }
-                text => Reply::text(format!("echo {text}")),
+                text => ProviderReply::text(format!("echo {text}")),
             }
         };
         let stage = side.stage(json!({}), json!({}), reply).await;

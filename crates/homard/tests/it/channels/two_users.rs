@@ -7,15 +7,15 @@
 use std::sync::{Arc, Mutex};
 
 use homard_testkit::{
-    chance::Dice,
-    fake_provider::{Asked, Call, Reply, Said},
+    fake_provider::{FakeAnswer, FakeToolCall, ProviderReply, ReceivedRequest},
+    rng::SeededRng,
 };
 use serde_json::{Value, json};
 
-use super::stage::{SECRET, Stage, knock, said, soon};
+use super::stage::{SECRET, Stage, post_signed, said, soon};
 use crate::{
-    chaos::life::is_long,
-    home::{Gateway, until},
+    chaos::gateway::is_long,
+    home::{RunningGateway, until},
 };
 
 /// A person and their channel.
@@ -58,7 +58,7 @@ fn known(text: &str) -> Vec<Person> {
 }
 
 /// Returns a tool call as a prompt injection would cause it.
-fn attempt(dice: &mut Dice, asker: Person) -> Call {
+fn attempt(dice: &mut SeededRng, asker: Person) -> FakeToolCall {
     let other = *dice.pick(&PEOPLE);
     let key = dice.pick(&other.keys()).clone();
     let message = asker.canary();
@@ -75,12 +75,12 @@ fn attempt(dice: &mut Dice, asker: Person) -> Call {
         6 => ("exec", json!({"command": "cat -r $HOME/state"})),
         _ => ("read", json!({"path": "../state/agents/main/sessions/sessions.json"})),
     };
-    Call { id: format!("call_{}", dice.below(1 << 32)), name: name.to_owned(), arguments }
+    FakeToolCall { id: format!("call_{}", dice.below(1 << 32)), name: name.to_owned(), arguments }
 }
 
 /// Repeats everything that it ever received; in non-owners' sessions it makes the injected calls.
-fn gossip(owners: &'static [&'static str], seed: u64) -> impl FnMut(&Asked) -> Reply + Send {
-    let dice = Arc::new(Mutex::new(Dice::new(seed)));
+fn gossip(owners: &'static [&'static str], seed: u64) -> impl FnMut(&ReceivedRequest) -> ProviderReply + Send {
+    let dice = Arc::new(Mutex::new(SeededRng::new(seed)));
     move |asked| {
         let mut dice = dice.lock().unwrap();
         let people = known(&asked.body);
@@ -90,9 +90,9 @@ fn gossip(owners: &'static [&'static str], seed: u64) -> impl FnMut(&Asked) -> R
         match asker {
             Some(asker) if !is_answered && dice.below(2) == 0 => {
                 let calls = (0..=dice.below(2)).map(|_| attempt(&mut dice, asker)).collect();
-                Reply { said: Said { calls, ..Said::default() }, ..Reply::default() }
+                ProviderReply { answer: FakeAnswer { calls, ..FakeAnswer::default() }, ..ProviderReply::default() }
             }
-            _ => Reply::text(format!(
+            _ => ProviderReply::text(format!(
                 "I know {}",
                 people.iter().map(|one| one.canary()).collect::<Vec<_>>().join(" and ")
             )),
@@ -101,20 +101,20 @@ fn gossip(owners: &'static [&'static str], seed: u64) -> impl FnMut(&Asked) -> R
 }
 
 /// One test run: its gateway, and the number of messages written.
-struct Play<'a> {
+struct UserScenario<'a> {
     stage: &'a Stage,
-    gateway: &'a Gateway<'a>,
+    gateway: &'a RunningGateway<'a>,
     written: u64,
 }
 
-impl Play<'_> {
+impl UserScenario<'_> {
     fn write(&mut self, person: Person, text: &str) {
         self.written += 1;
         match person.channel {
-            "telegram" => drop(self.stage.telegram.writes(person.id.parse().unwrap(), text)),
+            "telegram" => drop(self.stage.telegram.add_message(person.id.parse().unwrap(), text)),
             _ => {
                 let message = said(&format!("m{}", self.written), person.id, text);
-                let taken = knock(self.gateway.port, "/channels/webhook", &message, SECRET);
+                let taken = post_signed(self.gateway.port, "/channels/webhook", &message, SECRET);
                 assert_eq!(taken.map(|(status, _)| status), Some(200));
             }
         }
@@ -130,7 +130,7 @@ impl Play<'_> {
         };
         let telegram = self.stage.answers().into_iter().map(|(chat, text)| (of("telegram", &chat.to_string()), text));
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let peers = self.stage.peer.seen().into_iter().filter(|seen| seen["type"] == "message");
+        let peers = self.stage.peer.visible_messages().into_iter().filter(|seen| seen["type"] == "message");
         telegram.chain(peers.map(|seen| (of("webhook", &text(&seen["to"])), text(&seen["text"])))).collect()
     }
 }
@@ -149,8 +149,8 @@ async fn play(scope: Option<&str>, owners: &'static [&'static str], seed: u64) {
     });
     let stage = Stage::answering(channels, config, gossip(owners, seed)).await;
     let gateway = stage.gateway();
-    let mut play = Play { stage: &stage, gateway: &gateway, written: 0 };
-    let mut dice = Dice::new(seed);
+    let mut play = UserScenario { stage: &stage, gateway: &gateway, written: 0 };
+    let mut dice = SeededRng::new(seed);
     for _ in 0..6 {
         // Some concurrently, so that they also meet in the queue.
         for _ in 0..=dice.below(4) {
@@ -164,7 +164,7 @@ async fn play(scope: Option<&str>, owners: &'static [&'static str], seed: u64) {
             };
             play.write(person, &text);
         }
-        soon("all is heard", stage.telegram.until(|telegram| telegram.waiting().is_empty())).await;
+        soon("all is heard", stage.telegram.until(|telegram| telegram.pending_updates().is_empty())).await;
     }
     // One more message from each, so that all queued ones have been processed.
     let before = play.read();
@@ -183,7 +183,7 @@ async fn play(scope: Option<&str>, owners: &'static [&'static str], seed: u64) {
     for (person, text) in play.read() {
         assert!(known(&text).iter().all(|one| may_share(*one, person)), "{place}: {person:?} reads {text}");
     }
-    for asked in stage.puppet.provider.asked() {
+    for asked in stage.puppet.provider.requests() {
         let heard = known(&asked.body);
         let is_fine = heard.iter().all(|one| may_share(*one, heard[0]));
         assert!(is_fine, "{place}: {heard:?} in one prompt: {}", asked.body);

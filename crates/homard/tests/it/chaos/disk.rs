@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    chaos::life::{Life, Traced, doorbell_in, is_long, run, said_by, transcripts},
+    chaos::gateway::{GatewayUnderTest, TracedGateway, is_long, messages_of, run, run_signal_in, transcripts},
     home::{Home, Process},
 };
 
@@ -32,7 +32,7 @@ fn matters(line: &str) -> bool {
 
 /// The result of failing syncs.
 #[derive(Debug, Default)]
-struct Failed {
+struct FailedSync {
     accepted: usize,
     /// Gateways that ended before they listened.
     at_start: usize,
@@ -40,16 +40,16 @@ struct Failed {
     lived_on: Duration,
 }
 
-impl Failed {
+impl FailedSync {
     /// Lets the nth sync of each thread fail. `None` without `strace`.
     async fn at(&mut self, sync: usize) -> Option<()> {
         let home = Home::new();
-        Life::begin(&home, &[]).await.kill();
+        GatewayUnderTest::begin(&home, &[]).await.kill();
         let file = home.work().join("trace.txt");
         let inject = format!("inject=fdatasync,fsync:error=EIO:when={sync}");
         let calls = "trace=fdatasync,fsync,sendto";
         let words = ["-ttt", "-y", "-s", "200", "-e", calls, "-e", &inject, "-o", file.to_str().unwrap()];
-        let (life, words) = Traced::begin(&home, &words)?.listen(&home).await;
+        let (life, words) = TracedGateway::begin(&home, &words)?.listen(&home).await;
         let mut accepted = Vec::new();
         let (mut process, code) = match life {
             Ok(mut life) => {
@@ -69,9 +69,9 @@ impl Failed {
         };
         let words = words.join().unwrap();
         assert_eq!(process.0.wait().unwrap().code(), Some(code), "sync {sync}: {words}");
-        assert!(words.contains("error: the disk failed while ") || words.contains("error: cannot sync "), "{words}");
+        assert!(words.contains("error: I/O error while writing ") || words.contains("error: cannot sync "), "{words}");
         self.look(&fs::read_to_string(file).unwrap());
-        let mut life = Life::begin(&home, &[]).await;
+        let mut life = GatewayUnderTest::begin(&home, &[]).await;
         for key in &accepted {
             assert_eq!(life.wait(key).await["status"], "ok", "sync {sync}, {key}");
         }
@@ -97,7 +97,7 @@ impl Failed {
 #[tokio::test]
 async fn r10_a_disk_that_fails_to_sync_ends_the_gateway_and_nothing_that_was_accepted_is_lost() {
     let syncs = if is_long() { (1..=50).collect() } else { vec![12, 17, 24] };
-    let mut failed = Failed::default();
+    let mut failed = FailedSync::default();
     for sync in &syncs {
         if failed.at(*sync).await.is_none() {
             crate::home::skip("r10", "strace is not installed, or this is not root");
@@ -113,7 +113,7 @@ async fn r10_a_disk_that_fails_to_sync_ends_the_gateway_and_nothing_that_was_acc
 const SIZE: u64 = 128 * 1024 * 1024;
 
 /// Starts a gateway with its own private disk, and returns its path. `None` if that is impossible here.
-async fn on_a_small_disk(home: &Home) -> Option<(Life, PathBuf)> {
+async fn on_a_small_disk(home: &Home) -> Option<(GatewayUnderTest, PathBuf)> {
     fs::create_dir(home.state()).unwrap();
     let mount = format!("mount -t tmpfs -o size={SIZE} homard \"$HOMARD_STATE_DIR\"");
     let plain = home.command(&["gateway", "run", "--port", "0", "--recover"]);
@@ -129,7 +129,7 @@ async fn on_a_small_disk(home: &Home) -> Option<(Life, PathBuf)> {
     let process = Process(below(&format!("{mount} && exec \"$@\""), rights).spawn().unwrap());
     let root = Path::new("/proc").join(process.0.id().to_string()).join("root");
     let state = root.join(home.state().strip_prefix("/").unwrap());
-    Some((Life::of(home, process).await.ok().expect("it ended before it listened"), state))
+    Some((GatewayUnderTest::of(home, process).await.ok().expect("it ended before it listened"), state))
 }
 
 /// Fills a disk except for this many bytes.
@@ -150,7 +150,7 @@ fn fill(filler: &Path, leave: u64) {
 
 /// The runs of a gateway on a small disk.
 struct Sender {
-    life: Life,
+    life: GatewayUnderTest,
     accepted: Vec<String>,
     refused: usize,
 }
@@ -221,7 +221,7 @@ async fn r11_a_full_disk_refuses_clearly_tears_nothing_and_heals_by_itself() {
         crate::home::skip("r11", "a file system cannot be mounted here");
         return;
     };
-    let ring = doorbell_in(&state.join("workspace"));
+    let ring = run_signal_in(&state.join("workspace"));
     let mut sender = Sender { life, accepted: Vec::new(), refused: 0 };
     let mut slowest = Duration::ZERO;
     let cycles = if is_long() { 20 } else { 2 };
@@ -244,11 +244,11 @@ async fn r11_a_full_disk_refuses_clearly_tears_nothing_and_heals_by_itself() {
     copy(&state, &home.state());
     life.kill();
 
-    let mut life = Life::begin(&home, &[]).await;
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     for (key, before) in accepted.iter().zip(&before) {
         assert_eq!(life.wait(key).await, *before);
     }
-    let mut told: Vec<_> = said_by("user", &transcripts(&home).concat())
+    let mut told: Vec<_> = messages_of("user", &transcripts(&home).concat())
         .iter()
         .map(|message| message["idempotencyKey"].as_str().unwrap().strip_suffix(":user").unwrap().to_owned())
         .collect();

@@ -5,7 +5,7 @@
 use std::fs;
 
 use crate::{
-    chaos::life::{Life, doorbell_in, is_long, run, said_by, transcripts},
+    chaos::gateway::{GatewayUnderTest, is_long, messages_of, run, run_signal_in, transcripts},
     home::Home,
 };
 
@@ -24,7 +24,7 @@ enum Death {
 async fn r7_a_command_runs_at_most_once_whenever_the_gateway_dies() {
     let home = Home::new();
     let workspace = home.state().join("workspace");
-    let ring = doorbell_in(&workspace);
+    let ring = run_signal_in(&workspace);
     let rounds = if is_long() { 500 } else { 12 };
     let mut unknown = 0;
     for round in 0..rounds {
@@ -37,7 +37,7 @@ async fn r7_a_command_runs_at_most_once_whenever_the_gateway_dies() {
             }
             Death::Ending => format!("echo once >> {count}; echo ready > doorbell"),
         };
-        let mut life = Life::begin(&home, &[]).await;
+        let mut life = GatewayUnderTest::begin(&home, &[]).await;
         life.accept(&run(&key, &format!("s{round}"), &format!("run `{command}`"))).await;
         match death {
             Death::Accepted => {}
@@ -45,7 +45,7 @@ async fn r7_a_command_runs_at_most_once_whenever_the_gateway_dies() {
         }
         life.kill();
         fs::write(workspace.join(format!("go-{round}")), "").unwrap();
-        let mut life = Life::begin(&home, &[]).await;
+        let mut life = GatewayUnderTest::begin(&home, &[]).await;
         assert_eq!(life.wait(&key).await["status"], "ok", "round {round}");
         life.kill();
         let effects = fs::read_to_string(workspace.join(&count)).unwrap_or_default();
@@ -58,7 +58,7 @@ async fn r7_a_command_runs_at_most_once_whenever_the_gateway_dies() {
     let told = transcripts(&home);
     assert_eq!(told.len(), rounds);
     for messages in &told {
-        let results = said_by("toolResult", messages);
+        let results = messages_of("toolResult", messages);
         assert_eq!(results.len(), 1, "{results:?}");
         unknown += usize::from(results[0]["isError"] == true);
     }

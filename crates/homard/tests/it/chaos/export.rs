@@ -17,7 +17,7 @@ use homard_proto::{AgentId, SessionId, SessionKey, session::Record};
 use homard_store::{Rec, Store, Verdict};
 use serde_json::Value;
 
-use crate::chaos::life::is_long;
+use crate::chaos::gateway::is_long;
 
 /// Number of sessions that change concurrently.
 const SESSIONS: u64 = 10;

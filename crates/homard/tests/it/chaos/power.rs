@@ -12,24 +12,24 @@ use std::{
 use homard_journal::Journal;
 use homard_proto::{RunId, SessionKey, transcript::Entry};
 use homard_store::{Error, RunRow, RunState, Store};
-use homard_testkit::powercut::{CALLS, Cut, Recording};
+use homard_testkit::power_failure::{CALLS, DiskRecording, PowerFailure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    chaos::life::{Life, Traced, is_long, run},
+    chaos::gateway::{GatewayUnderTest, TracedGateway, is_long, run},
     home::Home,
 };
 
 const NOW: u64 = 1_794_709_960_355;
 
 /// Records a process of the gateway. `None` without `strace`.
-async fn record(home: &Home, recording: &mut Recording, name: &str, rounds: usize, end: Signal) -> Option<()> {
+async fn record(home: &Home, recording: &mut DiskRecording, name: &str, rounds: usize, end: Signal) -> Option<()> {
     let file = home.work().join(format!("{name}.txt"));
     let calls = format!("trace={CALLS}");
     let words = ["-s", "100000000", "-e", &calls, "-o", file.to_str().unwrap()];
-    let (life, words) = Traced::begin(home, &words)?.listen(home).await;
+    let (life, words) = TracedGateway::begin(home, &words)?.listen(home).await;
     let mut life = life.ok().expect("it ended before it listened");
     live(&mut life, name, rounds).await;
     if end == Signal::TERM {
@@ -47,7 +47,7 @@ async fn record(home: &Home, recording: &mut Recording, name: &str, rounds: usiz
 }
 
 /// Keeps three sessions busy.
-async fn live(life: &mut Life, name: &str, rounds: usize) {
+async fn live(life: &mut GatewayUnderTest, name: &str, rounds: usize) {
     for number in 0..rounds {
         let message = match number % 6 {
             0 => "help".to_owned(),
@@ -66,14 +66,14 @@ async fn live(life: &mut Life, name: &str, rounds: usize) {
 }
 
 /// The final state without a power cut.
-struct Story {
+struct FinalState {
     rows: BTreeMap<RunId, RunRow>,
     transcripts: BTreeMap<SessionKey, Vec<Entry>>,
     /// Minimum length of a transcript when a run has ended.
     needs: BTreeMap<RunId, (SessionKey, usize)>,
 }
 
-impl Story {
+impl FinalState {
     async fn read(state: &Path, runs: &[String]) -> Self {
         let journal = Journal::open(state, || NOW).unwrap();
         let (mut rows, mut transcripts, mut needs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -96,7 +96,7 @@ impl Story {
     }
 
     /// Returns what is wrong after a power cut.
-    async fn broken(&self, state: &Path, cut: &Cut) -> Vec<String> {
+    async fn broken(&self, state: &Path, cut: &PowerFailure) -> Vec<String> {
         let mut wrong = self.lost(state, cut).await.unwrap_or_else(|error| vec![error.to_string()]);
         let sessions = cut.files.get(Path::new("agents/main/sessions/sessions.json"));
         if sessions.is_some_and(|text| serde_json::from_slice::<Value>(text).is_err()) {
@@ -107,7 +107,7 @@ impl Story {
     }
 
     /// Returns what the journal lacks of the responses and events that clients received.
-    async fn lost(&self, state: &Path, cut: &Cut) -> Result<Vec<String>, Error> {
+    async fn lost(&self, state: &Path, cut: &PowerFailure) -> Result<Vec<String>, Error> {
         let journal = Journal::open(state, || NOW)?;
         let (mut wrong, mut lengths) = (Vec::new(), BTreeMap::new());
         for (key, _) in journal.list().await? {
@@ -146,9 +146,9 @@ impl Story {
 }
 
 /// Returns the runs for which clients received `accepted`, and those for which they received an end.
-fn told(cut: &Cut) -> (BTreeSet<&str>, BTreeSet<&str>) {
+fn told(cut: &PowerFailure) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut accepted, mut ended) = (BTreeSet::new(), BTreeSet::new());
-    for frame in &cut.told {
+    for frame in &cut.sent_frames {
         let payload = &frame["payload"];
         let Some(run) = payload["runId"].as_str() else { continue };
         match (frame["event"].as_str(), payload["status"].as_str(), payload["data"]["phase"].as_str()) {
@@ -178,7 +178,7 @@ fn torn(state: &Path) -> Vec<String> {
 }
 
 /// Writes the files that a power cut left.
-fn put(cut: &Cut) -> TempDir {
+fn put(cut: &PowerFailure) -> TempDir {
     // The power cut is simulated, so memory is good enough, and it is fast.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     for path in &cut.folders {
@@ -191,7 +191,7 @@ fn put(cut: &Cut) -> TempDir {
 }
 
 /// Cuts the power once per seed, and returns the number of failures, with the first one.
-async fn cut(recording: &Recording, story: &Story, seeds: u64) -> (u64, Option<String>) {
+async fn cut(recording: &DiskRecording, story: &FinalState, seeds: u64) -> (u64, Option<String>) {
     let (mut count, mut first) = (0, None);
     for (done, cut) in recording.cuts(0..seeds).enumerate() {
         let state = put(&cut);
@@ -214,7 +214,7 @@ fn names(name: &str, rounds: usize) -> impl Iterator<Item = String> {
 #[tokio::test]
 async fn r2_whatever_a_power_cut_keeps_what_clients_were_told_is_there() {
     let home = Home::new();
-    let mut recording = Recording::default();
+    let mut recording = DiskRecording::default();
     let (rounds, seeds) = if is_long() { (50, 10_000) } else { (12, 200) };
     // The second is killed, so the third has runs to recover.
     for (name, end) in [("a", Signal::TERM), ("b", Signal::KILL), ("c", Signal::TERM)] {
@@ -227,9 +227,9 @@ async fn r2_whatever_a_power_cut_keeps_what_clients_were_told_is_there() {
     files.retain(|path, bytes| fs::read(home.state().join(path)).ok().as_ref() != Some(bytes));
     assert_eq!(files.keys().collect::<Vec<_>>(), Vec::<&std::path::PathBuf>::new(), "the recording lacks something");
     let runs: Vec<_> = ["a", "b", "c"].into_iter().flat_map(|name| names(name, rounds)).collect();
-    let story = Story::read(&home.state(), &runs).await;
+    let story = FinalState::read(&home.state(), &runs).await;
     let (broken, first) = cut(&recording, &story, seeds).await;
-    println!("{seeds} power cuts in {} frames: {broken} broke something", recording.told());
+    println!("{seeds} power cuts in {} frames: {broken} broke something", recording.sent_frames());
     assert_eq!((broken, first), (0, None));
     let careless = cut(&recording.without_syncs(), &story, 40).await;
     assert!(careless.0 > 10, "nobody noticed that there was no sync: {careless:?}");
@@ -240,11 +240,11 @@ async fn r2_a_journal_in_a_state_directory_that_was_there_before_is_not_lost() {
     let home = Home::new();
     let folders = ["agents", "agents/main", "agents/main/sessions"];
     fs::create_dir_all(home.state().join(folders[2])).unwrap();
-    let mut recording = Recording::with_folders(&folders).unwrap();
+    let mut recording = DiskRecording::with_folders(&folders).unwrap();
     if record(&home, &mut recording, "a", 3, Signal::TERM).await.is_none() {
         crate::home::skip("r2", "strace is not installed, or this is not root");
         return;
     }
-    let story = Story::read(&home.state(), &names("a", 3).collect::<Vec<_>>()).await;
+    let story = FinalState::read(&home.state(), &names("a", 3).collect::<Vec<_>>()).await;
     assert_eq!(cut(&recording, &story, if is_long() { 1_000 } else { 200 }).await, (0, None));
 }

@@ -9,18 +9,18 @@ mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use homard_testkit::chance::Dice;
+use homard_testkit::rng::SeededRng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use self::{
     check::Report,
-    model::{KINDS, Model},
+    model::{KINDS, SoakModel},
 };
 use crate::{
-    chaos::life::{Life, is_long},
+    chaos::gateway::{GatewayUnderTest, is_long},
     home::Home,
-    socket::hear,
+    socket::next_frame,
 };
 
 /// Number of messages sent before events are read.
@@ -41,7 +41,7 @@ fn now() -> u64 {
 
 /// A message as its sender knows it.
 #[derive(Debug)]
-struct Sent {
+struct SentMessage {
     method: &'static str,
     params: Value,
     /// When it was sent.
@@ -69,7 +69,7 @@ impl Tape {
 }
 
 /// The purpose of a request.
-enum Asked {
+enum RequestPurpose {
     Message(String),
     End(String),
     Missed(String),
@@ -77,25 +77,25 @@ enum Asked {
 }
 
 /// Everything the clients know.
-struct Soak {
-    dice: Dice,
-    sent: BTreeMap<String, Sent>,
+struct SoakClients {
+    dice: SeededRng,
+    sent: BTreeMap<String, SentMessage>,
     /// By run and process.
     tapes: BTreeMap<(String, usize), Tape>,
     life: usize,
     /// When the gateway was down: from, to.
     gone: Vec<(u64, u64)>,
-    open: BTreeMap<String, Asked>,
+    open: BTreeMap<String, RequestPurpose>,
     /// Runs that have to be aborted by a client.
     held: BTreeSet<String>,
     steered: usize,
     stopped: usize,
 }
 
-impl Soak {
+impl SoakClients {
     fn new(seed: u64) -> Self {
         Self {
-            dice: Dice::new(seed),
+            dice: SeededRng::new(seed),
             sent: BTreeMap::new(),
             tapes: BTreeMap::new(),
             life: 0,
@@ -107,8 +107,8 @@ impl Soak {
         }
     }
 
-    async fn begin(home: &Home) -> Life {
-        Life::begin_with(home, &["tool-events"]).await
+    async fn begin(home: &Home) -> GatewayUnderTest {
+        GatewayUnderTest::begin_with(home, &["tool-events"]).await
     }
 
     /// Returns one more message: to a session of its own now and then, else to one that may be busy.
@@ -139,17 +139,17 @@ impl Soak {
         (run, "chat.send", params)
     }
 
-    async fn send(&mut self, life: &mut Life) {
+    async fn send(&mut self, life: &mut GatewayUnderTest) {
         let (run, method, params) = self.next();
         let at = now();
         let id = life.ask(method, &params).await;
-        self.open.insert(id, Asked::Message(run.clone()));
+        self.open.insert(id, RequestPurpose::Message(run.clone()));
         self.tapes.entry((run.clone(), self.life)).or_default().has_tools = true;
-        self.sent.insert(run, Sent { method, params, at, is_accepted: false, end: None });
+        self.sent.insert(run, SentMessage { method, params, at, is_accepted: false, end: None });
     }
 
     /// Aborts some active runs.
-    async fn stop_some(&mut self, life: &mut Life) {
+    async fn stop_some(&mut self, life: &mut GatewayUnderTest) {
         let open: Vec<_> = self.unfinished().cloned().collect();
         let mut wanted: Vec<_> = self.held.iter().cloned().collect();
         if !open.is_empty() && self.dice.percent(40) {
@@ -157,7 +157,7 @@ impl Soak {
         }
         for run in wanted {
             let params = json!({"sessionKey": self.sent[&run].params["sessionKey"], "runId": run});
-            self.open.insert(life.ask("chat.abort", &params).await, Asked::Other);
+            self.open.insert(life.ask("chat.abort", &params).await, RequestPurpose::Other);
             self.stopped += 1;
         }
     }
@@ -168,27 +168,27 @@ impl Soak {
     }
 
     /// Processes the next frame.
-    async fn listen(&mut self, life: &mut Life) {
-        let frame = hear(&mut life.socket).await.expect("the gateway went away");
+    async fn listen(&mut self, life: &mut GatewayUnderTest) {
+        let frame = next_frame(&mut life.socket).await.expect("the gateway went away");
         if frame["event"] == "agent" {
             self.note(&frame["payload"]);
         } else if frame["type"] == "res" {
             let id = frame["id"].as_str().unwrap_or_default();
             match self.open.get(id) {
-                Some(Asked::Message(run)) => self.answered(life, run.clone(), &frame).await,
-                Some(Asked::End(run)) => {
+                Some(RequestPurpose::Message(run)) => self.answered(life, run.clone(), &frame).await,
+                Some(RequestPurpose::End(run)) => {
                     let run = run.clone();
                     self.open.remove(id);
                     assert_ne!(frame["payload"]["status"], "timeout", "{run} has no end: {frame}");
                     self.held.remove(&run);
                     self.sent.get_mut(&run).unwrap().end = Some((frame["payload"].clone(), now()));
                 }
-                Some(Asked::Missed(run)) => {
+                Some(RequestPurpose::Missed(run)) => {
                     let run = run.clone();
                     self.open.remove(id);
                     self.catch_up(&run, &frame["payload"]["runs"][0]);
                 }
-                Some(Asked::Other) => drop(self.open.remove(id)),
+                Some(RequestPurpose::Other) => drop(self.open.remove(id)),
                 None => {}
             }
         }
@@ -210,7 +210,7 @@ impl Soak {
     }
 
     /// Handles the first response to a message, and waits for the end of its run.
-    async fn answered(&mut self, life: &mut Life, run: String, frame: &Value) {
+    async fn answered(&mut self, life: &mut GatewayUnderTest, run: String, frame: &Value) {
         let sent = self.sent.get_mut(&run).unwrap();
         if sent.is_accepted {
             return;
@@ -221,15 +221,15 @@ impl Soak {
         sent.is_accepted = true;
         self.steered += usize::from(frame["payload"]["disposition"] == "steered");
         let id = self.wait(life, &run).await;
-        self.open.insert(id, Asked::End(run));
+        self.open.insert(id, RequestPurpose::End(run));
     }
 
-    async fn wait(&self, life: &mut Life, run: &str) -> String {
+    async fn wait(&self, life: &mut GatewayUnderTest, run: &str) -> String {
         life.ask("agent.wait", &json!({"runId": run, "timeoutMs": PATIENCE_MS})).await
     }
 
     /// Kills the gateway and starts it again; unfinished runs are requested again.
-    async fn kill(&mut self, home: &Home, life: Life) -> Life {
+    async fn kill(&mut self, home: &Home, life: GatewayUnderTest) -> GatewayUnderTest {
         life.kill();
         let dead = now();
         let mut life = Self::begin_noting(home, &mut self.gone, dead).await;
@@ -239,24 +239,24 @@ impl Soak {
         for run in open {
             let sent = &self.sent[&run];
             let (id, asked) = match sent.is_accepted {
-                true => (self.wait(&mut life, &run).await, Asked::End(run.clone())),
-                false => (life.ask(sent.method, &sent.params).await, Asked::Message(run.clone())),
+                true => (self.wait(&mut life, &run).await, RequestPurpose::End(run.clone())),
+                false => (life.ask(sent.method, &sent.params).await, RequestPurpose::Message(run.clone())),
             };
             let params = json!({"sessionKey": sent.params["sessionKey"], "runId": run, "afterSeq": 0});
             self.open.insert(id, asked);
-            self.open.insert(life.ask("chat.resume", &params).await, Asked::Missed(run));
+            self.open.insert(life.ask("chat.resume", &params).await, RequestPurpose::Missed(run));
         }
         life
     }
 
-    async fn begin_noting(home: &Home, gone: &mut Vec<(u64, u64)>, dead: u64) -> Life {
+    async fn begin_noting(home: &Home, gone: &mut Vec<(u64, u64)>, dead: u64) -> GatewayUnderTest {
         // It is certainly down until it is started.
         gone.push((dead, now()));
         Self::begin(home).await
     }
 
     /// Reads events until every run has ended, and every run that started in this process was reported to its end.
-    async fn finish(&mut self, life: &mut Life) {
+    async fn finish(&mut self, life: &mut GatewayUnderTest) {
         loop {
             let is_told =
                 self.tapes.iter().all(|((_, of), tape)| *of != self.life || tape.told.is_empty() || tape.is_over());
@@ -268,7 +268,7 @@ impl Soak {
         }
     }
 
-    async fn stop_held(&mut self, life: &mut Life) {
+    async fn stop_held(&mut self, life: &mut GatewayUnderTest) {
         // A queued run may start after its abort was requested, if that was before a kill.
         let spoke = |run: &String| {
             self.tapes
@@ -279,7 +279,7 @@ impl Soak {
         for run in due {
             self.held.remove(&run);
             let params = json!({"sessionKey": self.sent[&run].params["sessionKey"], "runId": run});
-            self.open.insert(life.ask("chat.abort", &params).await, Asked::Other);
+            self.open.insert(life.ask("chat.abort", &params).await, RequestPurpose::Other);
             self.stopped += 1;
         }
     }
@@ -289,10 +289,10 @@ impl Soak {
 async fn every_moment_of_a_soak_has_a_name_and_is_what_was_heard() {
     let (runs, kills) = if is_long() { (520, 25) } else { (60, 3) };
     let home = Home::new();
-    let model = Model::start();
+    let model = SoakModel::start();
     home.configure(&model.config().to_string());
-    let mut soak = Soak::new(13);
-    let mut life = Soak::begin(&home).await;
+    let mut soak = SoakClients::new(13);
+    let mut life = SoakClients::begin(&home).await;
     let mut killed = 0;
     while soak.sent.len() < runs {
         for _ in 0..AT_ONCE {

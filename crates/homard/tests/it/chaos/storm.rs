@@ -4,13 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use homard_testkit::chance::Dice;
+use homard_testkit::rng::SeededRng;
 use serde_json::{Value, json};
 
 use crate::{
-    chaos::life::{Life, is_long, run, said_by, transcripts},
+    chaos::gateway::{GatewayUnderTest, is_long, messages_of, run, transcripts},
     home::Home,
-    socket::hear,
+    socket::next_frame,
 };
 
 /// Number of requests sent before their responses are read.
@@ -18,7 +18,7 @@ const AT_ONCE: usize = 25;
 
 /// The requests of the clients, and what they know.
 struct Clients {
-    dice: Dice,
+    dice: SeededRng,
     /// Number of keys.
     keys: usize,
     /// Acknowledged keys.
@@ -31,13 +31,13 @@ struct Clients {
 
 /// A request.
 #[derive(Clone, Copy)]
-struct Request {
+struct StormRequest {
     key: usize,
     /// True if its content differs from the first request with this key.
     is_changed: bool,
 }
 
-impl Request {
+impl StormRequest {
     fn params(self) -> Value {
         let message = if self.is_changed { "What time is it?" } else { "help" };
         run(&format!("k{}", self.key), &format!("s{}", self.key % 40), message)
@@ -45,22 +45,26 @@ impl Request {
 }
 
 impl Clients {
-    fn next(&mut self) -> Request {
+    fn next(&mut self) -> StormRequest {
         if self.keys > 0 && self.dice.percent(50) {
             if !self.known.is_empty() && self.dice.percent(20) {
-                return Request { key: *self.dice.pick(&self.known), is_changed: true };
+                return StormRequest { key: *self.dice.pick(&self.known), is_changed: true };
             }
-            return Request { key: self.dice.below(self.keys as u64) as usize, is_changed: false };
+            return StormRequest { key: self.dice.below(self.keys as u64) as usize, is_changed: false };
         }
         self.keys += 1;
-        Request { key: self.keys - 1, is_changed: false }
+        StormRequest { key: self.keys - 1, is_changed: false }
     }
 
     /// Reads responses until every request has one, or the gateway is gone; returns what has to be sent again.
-    async fn read(&mut self, life: &mut Life, mut open: BTreeMap<String, Request>) -> Vec<Request> {
+    async fn read(
+        &mut self,
+        life: &mut GatewayUnderTest,
+        mut open: BTreeMap<String, StormRequest>,
+    ) -> Vec<StormRequest> {
         let mut again = Vec::new();
         while !open.is_empty() {
-            let Some(frame) = hear(&mut life.socket).await else { break };
+            let Some(frame) = next_frame(&mut life.socket).await else { break };
             let Some(request) = frame["id"].as_str().and_then(|id| open.remove(id)) else { continue };
             if request.is_changed {
                 assert!(is_conflict(&frame), "{frame}");
@@ -86,8 +90,8 @@ fn is_conflict(frame: &Value) -> bool {
 async fn r6_no_key_makes_two_runs_in_a_storm_of_repetitions_and_kills() {
     let home = Home::new();
     let (requests, kills) = if is_long() { (10_000, 20) } else { (300, 3) };
-    let mut clients = Clients { dice: Dice::new(6), keys: 0, known: Vec::new(), conflicts: 0, mistaken: 0 };
-    let mut life = Life::begin(&home, &[]).await;
+    let mut clients = Clients { dice: SeededRng::new(6), keys: 0, known: Vec::new(), conflicts: 0, mistaken: 0 };
+    let mut life = GatewayUnderTest::begin(&home, &[]).await;
     let (mut sent, mut killed, mut again) = (0, 0, Vec::new());
     while sent < requests || !again.is_empty() {
         let mut open = BTreeMap::new();
@@ -101,7 +105,7 @@ async fn r6_no_key_makes_two_runs_in_a_storm_of_repetitions_and_kills() {
             // Some of them are in flight, some are being stored, some are active.
             life.kill();
             again = open.into_values().collect();
-            life = Life::begin(&home, &[]).await;
+            life = GatewayUnderTest::begin(&home, &[]).await;
         } else {
             again = clients.read(&mut life, open).await;
         }
@@ -111,7 +115,7 @@ async fn r6_no_key_makes_two_runs_in_a_storm_of_repetitions_and_kills() {
         let end = life.wait(&format!("k{key}")).await;
         *ends.entry(end["status"].as_str().unwrap_or("none").to_owned()).or_default() += 1;
     }
-    let told: Vec<_> = said_by("user", &transcripts(&home).concat())
+    let told: Vec<_> = messages_of("user", &transcripts(&home).concat())
         .iter()
         .map(|message| message["idempotencyKey"].as_str().unwrap().to_owned())
         .collect();

@@ -8,7 +8,7 @@ use std::{
     process::{ChildStdout, Command, Stdio},
 };
 
-use crate::home::{Home, Process, Said, said};
+use crate::home::{CommandOutput, Home, Process, run_command};
 
 /// Replacements in the commands of a page: nothing is built, and ports are chosen by the system.
 const INSTEAD: [(&str, &str); 6] = [
@@ -79,7 +79,7 @@ impl Stage {
         for name in config.split("${").skip(1).filter_map(|rest| rest.split('}').next()) {
             command.env(name, "0123456789abcdef0123456789abcdef");
         }
-        let said = said(command);
+        let said = run_command(command);
         if said.code == Some(0) { Ok(()) } else { Err(format!("{config}\n{}{}", said.stdout, said.stderr)) }
     }
 
@@ -108,7 +108,7 @@ impl Stage {
     }
 
     fn shell(&self, script: &str) -> Result<(), String> {
-        let Said { code, stdout, stderr } = said(self.command(script));
+        let CommandOutput { code, stdout, stderr } = run_command(self.command(script));
         if code == Some(0) { Ok(()) } else { Err(format!("{script}\nended with {code:?}\n{stdout}{stderr}")) }
     }
 

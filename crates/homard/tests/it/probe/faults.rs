@@ -5,14 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use homard_hooks::Point;
+use homard_hooks::HookPoint;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Probe, fixtures, mind, node};
 use crate::{
-    home::{Gateway, Process, until},
-    puppet::{Puppet, call},
+    home::{Process, RunningGateway, until},
+    scripted_model::{ScriptedHome, call},
 };
 
 /// The session in which plugins hang.
@@ -25,17 +25,17 @@ const DEADLINE_MS: u64 = 1_000;
 const LONG_MS: u64 = 8_000;
 
 /// A home with a plugin for each hook point, which hangs there.
-struct Hanging {
-    puppet: Puppet,
+struct HangingPlugins {
+    puppet: ScriptedHome,
     folder: tempfile::TempDir,
 }
 
-impl Hanging {
+impl HangingPlugins {
     /// `install` creates a plugin that hangs at a point in the given directory; it returns the plugin's config entry.
-    async fn new(node: &Path, install: impl Fn(&Path, Point, &Path) -> Value) -> Self {
+    async fn new(node: &Path, install: impl Fn(&Path, HookPoint, &Path) -> Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let began = folder.path().join("began");
-        let entry = |point: Point| {
+        let entry = |point: HookPoint| {
             let at = folder.path().join("plugins").join(id(point));
             fs::create_dir_all(&at).unwrap();
             let mut entry = install(&at, point, &began);
@@ -43,12 +43,12 @@ impl Hanging {
             entry["hooks"]["timeoutMs"] = json!(DEADLINE_MS);
             (id(point), entry)
         };
-        let entries: serde_json::Map<_, _> = Point::ALL.into_iter().map(entry).collect();
+        let entries: serde_json::Map<_, _> = HookPoint::ALL.into_iter().map(entry).collect();
         let config = json!({
             "agents": {"defaults": {"compaction": {"keepRecentTokens": 200}}},
             "plugins": {"node": node, "load": {"paths": [folder.path().join("plugins")]}, "entries": entries},
         });
-        let puppet = Puppet::answering(config, mind).await;
+        let puppet = ScriptedHome::answering(config, mind).await;
         Self { puppet, folder }
     }
 
@@ -61,13 +61,13 @@ impl Hanging {
         self.folder.path().join("log")
     }
 
-    fn gateway(&self) -> Gateway<'_> {
+    fn gateway(&self) -> RunningGateway<'_> {
         self.puppet.home.gateway_with_log(File::create(self.log()).unwrap(), "warn")
     }
 
     /// Triggers all points that a plain run does not, ends the gateway, and checks that each point was passed although
     /// a plugin hung there; `passed` is the expected log line.
-    fn finish(&self, gateway: Gateway<'_>, passed: impl Fn(Point) -> String) {
+    fn finish(&self, gateway: RunningGateway<'_>, passed: impl Fn(HookPoint) -> String) {
         let long = format!("Keep this: {}", "all about the sea. ".repeat(200));
         for words in [&long, &long, "/compact", "/new"] {
             let said = gateway.run(&["agent", "--session-key", VICTIM, "-m", words]);
@@ -76,7 +76,7 @@ impl Hanging {
         gateway.process.signal(Signal::TERM);
         assert_eq!(gateway.end().0, Some(0));
         let (began, log) = (self.began(), fs::read_to_string(self.log()).unwrap());
-        for point in Point::ALL {
+        for point in HookPoint::ALL {
             assert!(began.lines().any(|line| line == point.name()), "none hung in {}: {began}\n{log}", point.name());
             let told = passed(point);
             assert!(log.lines().any(|line| line.contains(&told)), "{told} is not in the log:\n{log}");
@@ -85,16 +85,16 @@ impl Hanging {
 }
 
 /// Returns the log line for a hook that timed out.
-fn late(point: Point) -> String {
+fn late(point: HookPoint) -> String {
     let (id, name) = (id(point), point.name());
-    format!("failed (no answer within {DEADLINE_MS} ms) and was passed over hook=\"{id}\" point=\"{name}\"")
+    format!("failed (no answer within {DEADLINE_MS} ms) and was skipped hook=\"{id}\" point=\"{name}\"")
 }
 
-fn id(point: Point) -> String {
+fn id(point: HookPoint) -> String {
     point.name().replace('_', "-")
 }
 
-fn run(gateway: &Gateway<'_>, session: &str) -> Process {
+fn run(gateway: &RunningGateway<'_>, session: &str) -> Process {
     let order = "CALL ls {\"path\": \".\"}";
     Process(gateway.command(&["agent", "--session-key", session, "-m", order]).spawn().unwrap())
 }
@@ -111,7 +111,7 @@ fn answer(mut process: Process) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_never_answers_in_any_hook_holds_up_its_run_for_a_while_and_no_other() {
     let Some(node) = node("plugins that never answer") else { return };
-    let hanging = Hanging::new(&node, |at, point, began| {
+    let hanging = HangingPlugins::new(&node, |at, point, began| {
         fs::write(at.join("openclaw.plugin.json"), json!({"id": id(point), "configSchema": {}}).to_string()).unwrap();
         fs::copy(fixtures().join("hangs/index.mjs"), at.join("index.mjs")).unwrap();
         let config = json!({"point": point.name(), "session": VICTIM, "out": began});
@@ -127,9 +127,9 @@ async fn one_that_never_answers_in_any_hook_holds_up_its_run_for_a_while_and_no_
     assert_eq!(answer(victim), other);
     hanging.finish(gateway, |point| {
         // As in OpenClaw, promises are not awaited there.
-        if matches!(point, Point::ToolResultPersist | Point::BeforeMessageWrite) {
+        if matches!(point, HookPoint::ToolResultPersist | HookPoint::BeforeMessageWrite) {
             format!("a handler of {} returned a promise", point.name())
-        } else if point == Point::BeforeAgentStart {
+        } else if point == HookPoint::BeforeAgentStart {
             late(point).replace(&DEADLINE_MS.to_string(), &LONG_MS.to_string())
         } else {
             late(point)
@@ -139,7 +139,7 @@ async fn one_that_never_answers_in_any_hook_holds_up_its_run_for_a_while_and_no_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_whose_process_hangs_in_any_hook_is_passed_over() {
-    let hanging = Hanging::new(Path::new("node"), |at, point, began| {
+    let hanging = HangingPlugins::new(Path::new("node"), |at, point, began| {
         let run = json!(["sh", "plugin.sh", VICTIM, point.name(), began]);
         let rights = json!({"hooks": [point.name()]});
         let manifest = json!({"id": id(point), "configSchema": {}, "run": run, "rights": rights});
@@ -167,11 +167,11 @@ async fn a_guard_that_hangs_or_ends_lets_nothing_happen() {
         fs::write(folder.path().join("guard.sh"), script).unwrap();
         let entry = json!({"enabled": true, "hooks": {"timeoutMs": DEADLINE_MS}});
         let plugins = json!({"load": {"paths": [folder.path()]}, "entries": {"guard": entry}});
-        let puppet = Puppet::with(json!({"plugins": plugins})).await;
+        let puppet = ScriptedHome::with(json!({"plugins": plugins})).await;
         let gateway = puppet.home.gateway();
         for _ in 0..4 {
             let said = call(&gateway, "write", &json!({"path": "written.txt", "content": "x"}));
-            assert!(said.contains("the guard guard could not answer"), "{how}: {said}");
+            assert!(said.contains("the guard guard failed"), "{how}: {said}");
         }
         assert!(!puppet.home.state().join("workspace/written.txt").exists(), "{how}");
     }

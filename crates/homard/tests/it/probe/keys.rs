@@ -7,7 +7,7 @@ use std::{
     fs,
 };
 
-use homard_hooks::Point;
+use homard_hooks::HookPoint;
 use serde_json::{Value, json};
 
 use super::{Probe, fixtures, lines, samples};
@@ -90,19 +90,20 @@ pub(super) fn compare(probe: &Probe) {
             .filter(|row| !used.contains(row))
             .map(|row| format!("not left out any more: {:?}", LEFT_OUT[row])),
     );
-    let told = |point: &Point| ours["hooks"].get(point.name()).is_some();
-    wrong
-        .extend(Point::ALL.iter().filter(|point| !told(point)).map(|point| format!("{} was never told", point.name())));
+    let told = |point: &HookPoint| ours["hooks"].get(point.name()).is_some();
+    wrong.extend(
+        HookPoint::ALL.iter().filter(|point| !told(point)).map(|point| format!("{} was never told", point.name())),
+    );
     assert!(wrong.is_empty(), "{wrong:#?}");
     let recorded = |name: &str| known.as_object().unwrap().values().any(|one| one["hooks"].get(name).is_some());
-    let silent: Vec<_> = Point::ALL.iter().map(|point| point.name()).filter(|name| !recorded(name)).collect();
+    let silent: Vec<_> = HookPoint::ALL.iter().map(|point| point.name()).filter(|name| !recorded(name)).collect();
     assert_eq!(silent, NEVER_SEEN);
 }
 
 /// Returns the keys in recordings.
 fn seen(hooks: &[Value], signals: &[Value]) -> Value {
     let mut told: BTreeMap<&str, [BTreeSet<&String>; 2]> = BTreeMap::new();
-    for line in hooks.iter().filter(|line| Point::named(line["hook"].as_str().unwrap()).is_some()) {
+    for line in hooks.iter().filter(|line| HookPoint::named(line["hook"].as_str().unwrap()).is_some()) {
         let [event, context] = told.entry(line["hook"].as_str().unwrap()).or_default();
         event.extend(line["event"].as_object().unwrap().keys());
         context.extend(line["ctx"].as_object().into_iter().flat_map(serde_json::Map::keys));

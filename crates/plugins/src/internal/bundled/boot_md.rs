@@ -8,28 +8,28 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{Heard, HookError, Listener, Signal};
+use homard_hooks::{HookError, InternalEvent, Listener, ListenerResult};
 use tokio::task::spawn_blocking;
 
-use super::{Ask, workspace};
+use super::{TextFunction, workspace};
 
 /// Name of the file.
 const FILE: &str = "BOOT.md";
 
 /// Maximum number of bytes read.
-const MOST: u64 = 64 * 1024;
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// The `boot-md` hook.
 pub(super) struct BootMd {
     pub(super) events: Vec<String>,
     pub(super) workspace: PathBuf,
-    pub(super) run: Option<Ask>,
+    pub(super) run: Option<TextFunction>,
 }
 
 #[async_trait]
 impl Listener for BootMd {
     fn name(&self) -> &'static str {
-        super::Bundled::BootMd.name()
+        super::BundledHook::BootMd.name()
     }
 
     fn events(&self) -> &[String] {
@@ -41,22 +41,22 @@ impl Listener for BootMd {
         Duration::from_secs(30)
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
         let folder = workspace(signal, &self.workspace);
         let file = folder.join(FILE);
         let failed = |why: String| HookError::Failed(format!("{}: {why}", file.display()));
         let text = spawn_blocking(move || read(&folder)).await.map_err(|error| failed(error.to_string()))?;
-        let Some(text) = text.map_err(|error| failed(error.to_string()))? else { return Ok(Heard::default()) };
+        let Some(text) = text.map_err(|error| failed(error.to_string()))? else { return Ok(ListenerResult::default()) };
         let Some(run) = &self.run else {
-            return Err(failed("nobody here can have an agent do what it says".to_owned()));
+            return Err(failed("no agent is available to run it".to_owned()));
         };
         let message = format!(
-            "The gateway has just started. Below is what {FILE} of your workspace wants done at this moment; do it. Your \
-             reply is read by nobody: if somebody is to be told something, use the message tool. When all is done, \
+            "The gateway has just started. Follow the instructions below, which are the content of {FILE} in your \
+             workspace. Your reply is not delivered: to notify someone, use the message tool. When you are done, \
              answer with NO_REPLY.\n\n{text}"
         );
         run(message).await.map_err(failed)?;
-        Ok(Heard::default())
+        Ok(ListenerResult::default())
     }
 }
 
@@ -68,17 +68,17 @@ fn read(workspace: &Path) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     if !file.starts_with(fs::canonicalize(workspace)?) {
-        return Err(io::Error::other("it is a link out of the workspace, so it is not read"));
+        return Err(io::Error::other("it is a link that leads out of the workspace"));
     }
     if !file.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
-    fs::File::open(file)?.take(MOST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST {
-        return Err(io::Error::other(format!("it is larger than the {MOST} bytes that it may have")));
+    fs::File::open(file)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("it is larger than the limit of {MAX_BYTES} bytes")));
     }
-    let text = String::from_utf8(bytes).ok().ok_or_else(|| io::Error::other("it is not text in UTF-8"))?;
+    let text = String::from_utf8(bytes).ok().ok_or_else(|| io::Error::other("it is not UTF-8 text"))?;
     let text = text.trim();
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
@@ -92,8 +92,8 @@ mod tests {
 
     use super::*;
 
-    fn signal(workspace: &Path) -> Signal {
-        Signal {
+    fn signal(workspace: &Path) -> InternalEvent {
+        InternalEvent {
             kind: "gateway".to_owned(),
             action: "startup".to_owned(),
             session_key: "gateway:startup".to_owned(),
@@ -104,19 +104,19 @@ mod tests {
     }
 
     /// Returns the prompts sent to the agent and the result, with this text in the file.
-    async fn booted(text: Option<&[u8]>) -> (Vec<String>, Result<Heard, String>) {
+    async fn booted(text: Option<&[u8]>) -> (Vec<String>, Result<ListenerResult, String>) {
         let folder = tempfile::tempdir().unwrap();
         if let Some(text) = text {
             fs::write(folder.path().join(FILE), text).unwrap();
         }
         let told = Arc::new(Mutex::new(Vec::new()));
         let hears = told.clone();
-        let run: Ask = Arc::new(move |message| {
+        let run: TextFunction = Arc::new(move |message| {
             hears.lock().unwrap().push(message);
             std::future::ready(Ok(String::new())).boxed()
         });
         let boot = BootMd { events: Vec::new(), workspace: PathBuf::from("/nowhere"), run: Some(run) };
-        let heard = boot.hear(&signal(folder.path())).await;
+        let heard = boot.handle(&signal(folder.path())).await;
         let place = format!("{}/", folder.path().display());
         let told = told.lock().unwrap().clone();
         (told, heard.map_err(|error| error.to_string().replace(&place, "")))
@@ -125,20 +125,20 @@ mod tests {
     #[tokio::test]
     async fn an_agent_does_what_the_file_says() {
         let (told, heard) = booted(Some(b"\nLook at the tide.\n")).await;
-        assert_eq!(heard, Ok(Heard::default()));
+        assert_eq!(heard, Ok(ListenerResult::default()));
         assert_eq!(told.len(), 1);
         assert!(told[0].ends_with("answer with NO_REPLY.\n\nLook at the tide."), "{}", told[0]);
     }
 
     #[tokio::test]
     async fn a_file_that_says_nothing_or_cannot_be_read_asks_for_nothing() {
-        assert_eq!(booted(None).await, (Vec::new(), Ok(Heard::default())));
-        assert_eq!(booted(Some(b" \n")).await, (Vec::new(), Ok(Heard::default())));
-        assert_eq!(booted(Some(&[0xff])).await, (Vec::new(), Err("BOOT.md: it is not text in UTF-8".to_owned())));
+        assert_eq!(booted(None).await, (Vec::new(), Ok(ListenerResult::default())));
+        assert_eq!(booted(Some(b" \n")).await, (Vec::new(), Ok(ListenerResult::default())));
+        assert_eq!(booted(Some(&[0xff])).await, (Vec::new(), Err("BOOT.md: it is not UTF-8 text".to_owned())));
         let (told, heard) = booted(Some(&vec![b'x'; 70_000])).await;
         assert_eq!(
             (told.len(), heard.unwrap_err().as_str()),
-            (0, "BOOT.md: it is larger than the 65536 bytes that it may have")
+            (0, "BOOT.md: it is larger than the limit of 65536 bytes")
         );
     }
 }

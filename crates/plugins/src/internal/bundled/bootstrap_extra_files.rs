@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use globset::{GlobBuilder, GlobMatcher};
-use homard_hooks::{BootstrapFile, Heard, HookError, Listener, Signal};
+use homard_hooks::{BootstrapFile, HookError, InternalEvent, Listener, ListenerResult};
 use serde_json::{Map, Value};
 use tokio::task::spawn_blocking;
 
@@ -35,37 +35,37 @@ const NAMES: [&str; 9] = [
 const FOR_SUBAGENTS: [&str; 2] = ["AGENTS.md", "TOOLS.md"];
 
 /// Maximum number of patterns, of files added, of directories visited, and maximum depth.
-const PATTERNS: usize = 64;
-const FILES: usize = 32;
-const FOLDERS: usize = 2000;
-const DEPTH: usize = 12;
+const MAX_PATTERNS: usize = 64;
+const MAX_FILES: usize = 32;
+const MAX_DIRS: usize = 2000;
+const MAX_DEPTH: usize = 12;
 
 /// Maximum size of a file. How much of it is used is decided when the prompt is built.
-const FILE_BYTES: u64 = 256 * 1024;
+const MAX_FILE_BYTES: u64 = 256 * 1024;
 
 /// The `bootstrap-extra-files` hook.
 pub(super) struct ExtraFiles {
     events: Vec<String>,
     workspace: PathBuf,
-    patterns: Vec<Pattern>,
+    patterns: Vec<FilePattern>,
 }
 
 /// A file pattern.
 #[derive(Debug, Clone)]
-struct Pattern {
+struct FilePattern {
     /// Directory in the workspace that contains all matches.
     base: PathBuf,
     matcher: GlobMatcher,
 }
 
-impl Pattern {
+impl FilePattern {
     /// Parses a pattern, or returns what is wrong with it.
     fn new(text: &str) -> Result<Self, String> {
         let text = text.trim().trim_start_matches("./");
         let is_below =
             Path::new(text).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         if text.is_empty() || !is_below {
-            return Err("is not a path in the workspace".to_owned());
+            return Err("not a path in the workspace".to_owned());
         }
         let is_plain = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
         let parts: Vec<_> = text.split('/').collect();
@@ -83,25 +83,28 @@ impl ExtraFiles {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
         });
         let read = |text: &str| {
-            let wrong = |why: &String| tracing::warn!(pattern = text, "a pattern of bootstrap-extra-files {why}");
-            Pattern::new(text).inspect_err(wrong).ok()
+            let wrong =
+                |why: &String| tracing::warn!(pattern = text, "invalid pattern in bootstrap-extra-files: {why}");
+            FilePattern::new(text).inspect_err(wrong).ok()
         };
-        Self { events, workspace, patterns: said.take(PATTERNS).filter_map(read).collect() }
+        Self { events, workspace, patterns: said.take(MAX_PATTERNS).filter_map(read).collect() }
     }
 }
 
 #[async_trait]
 impl Listener for ExtraFiles {
     fn name(&self) -> &'static str {
-        super::Bundled::BootstrapExtraFiles.name()
+        super::BundledHook::BootstrapExtraFiles.name()
     }
 
     fn events(&self) -> &[String] {
         &self.events
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
-        let Some(mut files) = signal.files().filter(|_| !self.patterns.is_empty()) else { return Ok(Heard::default()) };
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let Some(mut files) = signal.files().filter(|_| !self.patterns.is_empty()) else {
+            return Ok(ListenerResult::default());
+        };
         let (folder, patterns) = (workspace(signal, &self.workspace), self.patterns.clone());
         let known: BTreeSet<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
         let is_helper = signal.session_key.contains(":subagent:");
@@ -109,21 +112,21 @@ impl Listener for ExtraFiles {
         let found = spawn_blocking(move || find(&folder, &patterns, &known)).await.map_err(broken)?;
         let before = files.len();
         files.extend(found.into_iter().filter(|file| !is_helper || FOR_SUBAGENTS.contains(&file.name.as_str())));
-        Ok(Heard { bootstrap_files: (files.len() > before).then_some(files), ..Heard::default() })
+        Ok(ListenerResult { bootstrap_files: (files.len() > before).then_some(files), ..ListenerResult::default() })
     }
 }
 
 /// Finds the matching files that are not known yet. Blocks.
-fn find(workspace: &Path, patterns: &[Pattern], known: &BTreeSet<PathBuf>) -> Vec<BootstrapFile> {
+fn find(workspace: &Path, patterns: &[FilePattern], known: &BTreeSet<PathBuf>) -> Vec<BootstrapFile> {
     let Ok(root) = fs::canonicalize(workspace) else { return Vec::new() };
     // Canonical paths, so that two paths to one file count once.
     let mut seen: BTreeSet<PathBuf> = known.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
     let mut found = Vec::new();
-    let mut left = FOLDERS;
+    let mut left = MAX_DIRS;
     for pattern in patterns {
-        for path in below(&root, pattern, &mut left) {
+        for path in matching_paths(&root, pattern, &mut left) {
             let Some(real) = fs::canonicalize(&path).ok().filter(|real| real.starts_with(&root)) else { continue };
-            if found.len() < FILES && seen.insert(real.clone()) {
+            if found.len() < MAX_FILES && seen.insert(real.clone()) {
                 found.extend(read(&real, &path));
             }
         }
@@ -132,12 +135,12 @@ fn find(workspace: &Path, patterns: &[Pattern], known: &BTreeSet<PathBuf>) -> Ve
 }
 
 /// Returns the paths that match a pattern, in order.
-fn below(root: &Path, pattern: &Pattern, left: &mut usize) -> Vec<PathBuf> {
+fn matching_paths(root: &Path, pattern: &FilePattern, left: &mut usize) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     let mut waiting = vec![(root.join(&pattern.base), 0)];
     while let Some((folder, depth)) = waiting.pop() {
         if *left == 0 {
-            tracing::warn!(folder = %folder.display(), "bootstrap-extra-files does not look into more folders");
+            tracing::warn!(folder = %folder.display(), "bootstrap-extra-files reached its folder limit; the search ends here");
             break;
         }
         *left -= 1;
@@ -145,7 +148,7 @@ fn below(root: &Path, pattern: &Pattern, left: &mut usize) -> Vec<PathBuf> {
             let (path, name) = (entry.path(), entry.file_name());
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let is_hidden = name.as_encoded_bytes().starts_with(b".") || name == "node_modules";
-            if is_dir && !is_hidden && depth < DEPTH {
+            if is_dir && !is_hidden && depth < MAX_DEPTH {
                 waiting.push((path, depth + 1));
             } else if NAMES.iter().any(|known| name == *known)
                 && path.strip_prefix(root).is_ok_and(|path| pattern.matcher.is_match(path))
@@ -160,7 +163,7 @@ fn below(root: &Path, pattern: &Pattern, left: &mut usize) -> Vec<PathBuf> {
 
 fn read(real: &Path, path: &Path) -> Option<BootstrapFile> {
     let name = path.file_name()?.to_str()?.to_owned();
-    let meta = fs::metadata(real).ok().filter(|meta| meta.is_file() && meta.len() <= FILE_BYTES)?;
+    let meta = fs::metadata(real).ok().filter(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES)?;
     let mut bytes = Vec::new();
     fs::File::open(real).ok()?.take(meta.len()).read_to_end(&mut bytes).ok()?;
     let content = String::from_utf8(bytes).ok()?;
@@ -175,12 +178,12 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct WorkspaceFixture {
         _temp: tempfile::TempDir,
         workspace: PathBuf,
     }
 
-    impl Place {
+    impl WorkspaceFixture {
         fn new(files: &[&str]) -> Self {
             let temp = tempfile::tempdir().unwrap();
             let workspace = fs::canonicalize(temp.path()).unwrap().join("workspace");
@@ -202,7 +205,7 @@ mod tests {
                 content: Some("mine".to_owned()),
                 missing: false,
             };
-            let mut signal = Signal {
+            let mut signal = InternalEvent {
                 kind: "agent".to_owned(),
                 action: "bootstrap".to_owned(),
                 session_key: session.to_owned(),
@@ -211,7 +214,7 @@ mod tests {
                 messages: Vec::new(),
             };
             signal.set_files(&[file]);
-            let files = listener.hear(&signal).await.unwrap().bootstrap_files?;
+            let files = listener.handle(&signal).await.unwrap().bootstrap_files?;
             let relative =
                 |file: &BootstrapFile| file.path.strip_prefix(&self.workspace).unwrap().display().to_string();
             Some(files.iter().map(relative).collect())
@@ -222,7 +225,7 @@ mod tests {
 
     #[tokio::test]
     async fn files_that_patterns_mean_come_after_the_others_once() {
-        let place = Place::new(&[
+        let place = WorkspaceFixture::new(&[
             "AGENTS.md",
             "a/AGENTS.md",
             "b/c/AGENTS.md",
@@ -240,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_outside_of_the_workspace_is_read() {
-        let place = Place::new(&["a/AGENTS.md"]);
+        let place = WorkspaceFixture::new(&["a/AGENTS.md"]);
         let outside = place.workspace.parent().unwrap().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("AGENTS.md"), "secret").unwrap();
@@ -256,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn files_that_are_no_text_or_too_large_are_left_out() {
-        let place = Place::new(&["a/AGENTS.md", "b/AGENTS.md", "c/SOUL.md"]);
+        let place = WorkspaceFixture::new(&["a/AGENTS.md", "b/AGENTS.md", "c/SOUL.md"]);
         fs::write(place.workspace.join("a/AGENTS.md"), [0xff]).unwrap();
         fs::write(place.workspace.join("b/AGENTS.md"), vec![b'x'; 300_000]).unwrap();
         let files = place.files(&json!({"paths": ["**/*.md"]}), MAIN).await;

@@ -9,45 +9,45 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{Heard, HookError, Listener, Signal};
+use homard_hooks::{HookError, InternalEvent, Listener, ListenerResult};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 /// Size at which the file is rotated; one old file is kept.
-const LARGEST: u64 = 5 * 1024 * 1024;
+const MAX_LOG_BYTES: u64 = 5 * 1024 * 1024;
 
 /// Maximum length of a logged value in characters.
-const CHARS: usize = 512;
+const MAX_VALUE_CHARS: usize = 512;
 
 /// The `command-logger` hook.
 pub(super) struct CommandLogger {
     events: Vec<String>,
-    log: Arc<Log>,
+    log: Arc<CommandLog>,
 }
 
-struct Log {
+struct CommandLog {
     path: PathBuf,
-    largest: u64,
+    max_bytes: u64,
     /// Serialises writers, so that the file is not rotated twice.
-    turn: Mutex<()>,
+    lock: Mutex<()>,
 }
 
 impl CommandLogger {
     pub(super) fn new(events: Vec<String>, state: &Path) -> Self {
         let path = state.join("logs").join("commands.log");
-        Self { events, log: Arc::new(Log { path, largest: LARGEST, turn: Mutex::default() }) }
+        Self { events, log: Arc::new(CommandLog { path, max_bytes: MAX_LOG_BYTES, lock: Mutex::default() }) }
     }
 }
 
-impl Log {
+impl CommandLog {
     fn write(&self, line: &str) -> io::Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
         let length = fs::metadata(&self.path).map_or(0, |meta| meta.len());
-        if length > 0 && length + line.len() as u64 > self.largest {
+        if length > 0 && length + line.len() as u64 > self.max_bytes {
             fs::rename(&self.path, self.path.with_extension("log.1"))?;
         }
         let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
@@ -58,25 +58,25 @@ impl Log {
 #[async_trait]
 impl Listener for CommandLogger {
     fn name(&self) -> &'static str {
-        super::Bundled::CommandLogger.name()
+        super::BundledHook::CommandLogger.name()
     }
 
     fn events(&self) -> &[String] {
         &self.events
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
         let (log, line) = (self.log.clone(), line(signal));
         let told = |error: String| HookError::Failed(format!("{}: {error}", self.log.path.display()));
         let written = spawn_blocking(move || log.write(&line)).await.map_err(|error| told(error.to_string()))?;
         written.map_err(|error| told(error.to_string()))?;
-        Ok(Heard::default())
+        Ok(ListenerResult::default())
     }
 }
 
-fn line(signal: &Signal) -> String {
+fn line(signal: &InternalEvent) -> String {
     let time = i64::try_from(signal.timestamp).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let short = |text: &str| text.chars().take(CHARS).collect::<String>();
+    let short = |text: &str| text.chars().take(MAX_VALUE_CHARS).collect::<String>();
     let of = |key: &str| signal.context.get(key).and_then(Value::as_str).map_or_else(|| "unknown".to_owned(), short);
     let line = json!({
         "timestamp": format!("{:.3}", time.unwrap_or(Timestamp::UNIX_EPOCH)),
@@ -94,8 +94,8 @@ mod tests {
 
     use super::*;
 
-    fn signal(context: &Value) -> Signal {
-        Signal {
+    fn signal(context: &Value) -> InternalEvent {
+        InternalEvent {
             kind: "command".to_owned(),
             action: "new".to_owned(),
             session_key: "agent:main:main".to_owned(),
@@ -110,10 +110,10 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let logger = CommandLogger::new(Vec::new(), state.path());
         logger
-            .hear(&signal(&json!({"senderId": "me\n{}", "commandSource": "webchat", "cfg": {"token": "x"}})))
+            .handle(&signal(&json!({"senderId": "me\n{}", "commandSource": "webchat", "cfg": {"token": "x"}})))
             .await
             .unwrap();
-        logger.hear(&signal(&json!({}))).await.unwrap();
+        logger.handle(&signal(&json!({}))).await.unwrap();
         let path = state.path().join("logs/commands.log");
         let line =
             r#"{"timestamp":"2026-11-15T02:32:37.598Z","action":"new","sessionKey":"agent:main:main","senderId":"#;
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_file_that_is_large_enough_is_put_aside_once() {
         let state = tempfile::tempdir().unwrap();
-        let log = Log { path: state.path().join("commands.log"), largest: 10, turn: Mutex::default() };
+        let log = CommandLog { path: state.path().join("commands.log"), max_bytes: 10, lock: Mutex::default() };
         for line in ["aaaa\n", "bbbb\n", "cccc\n", "dddddddddddddddd\n", "e\n"] {
             log.write(line).unwrap();
         }

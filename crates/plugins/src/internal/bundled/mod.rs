@@ -12,14 +12,14 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use homard_hooks::{Listener, Signal};
-use homard_skills::Requires;
+use homard_hooks::{InternalEvent, Listener};
+use homard_skills::SkillRequirements;
 use serde_json::Value;
 
 use super::{
     Settings,
-    hook_md::{Handler, Hook, Source},
-    judge::Entry,
+    decide::HookEntry,
+    hook_md::{HookHandler, HookSource, InternalHook},
 };
 
 use boot_md::BootMd;
@@ -28,7 +28,7 @@ use command_logger::CommandLogger;
 use session_memory::SessionMemory;
 
 /// An asynchronous function from a text to an answer or an error.
-pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+pub type TextFunction = Arc<dyn Fn(String) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Lets a hook write a workspace file: calls the function, which returns path and text, and records that the file was
 /// not written by a command.
@@ -36,26 +36,26 @@ pub type WriteFile = Arc<dyn Fn(&Path, &mut dyn FnMut() -> Option<(PathBuf, Stri
 
 /// Services that the gateway provides to bundled hooks. Missing ones are not used.
 #[derive(Clone, Default)]
-pub struct House {
+pub struct BundledServices {
     /// Asks a model for a short topic of a text.
-    pub slug: Option<Ask>,
+    pub slug: Option<TextFunction>,
     /// Starts a run of the default agent. Should return when the run is accepted, not when it ends; the reply is not
     /// delivered.
-    pub run: Option<Ask>,
+    pub run: Option<TextFunction>,
     /// Lets a hook write a file while commands run. If not set, hooks write directly.
     pub write: Option<WriteFile>,
 }
 
-impl std::fmt::Debug for House {
+impl std::fmt::Debug for BundledServices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (slug, run) = (self.slug.is_some(), self.run.is_some());
-        f.debug_struct("House").field("slug", &slug).field("run", &run).finish_non_exhaustive()
+        f.debug_struct("BundledServices").field("slug", &slug).field("run", &run).finish_non_exhaustive()
     }
 }
 
 /// A bundled hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bundled {
+pub enum BundledHook {
     /// Runs the instructions in `BOOT.md` when the gateway starts.
     BootMd,
     /// Adds further workspace files to prompts.
@@ -66,7 +66,7 @@ pub enum Bundled {
     SessionMemory,
 }
 
-impl Bundled {
+impl BundledHook {
     /// All bundled hooks.
     pub const ALL: [Self; 4] = [Self::BootMd, Self::BootstrapExtraFiles, Self::CommandLogger, Self::SessionMemory];
 
@@ -92,12 +92,12 @@ impl Bundled {
     }
 
     /// Returns its description in the form of a `HOOK.md`.
-    pub fn hook(self) -> Hook {
+    pub fn hook(self) -> InternalHook {
         let (description, emoji) = match self {
-            Self::BootMd => ("Has the agent do what BOOT.md says when the gateway starts", "🚀"),
-            Self::BootstrapExtraFiles => ("Puts more files of the workspace into every prompt", "📎"),
-            Self::CommandLogger => ("Writes /new, /reset and /stop to logs/commands.log in the state directory", "📝"),
-            Self::SessionMemory => ("Keeps the end of a conversation in memory/ when a new one begins", "💾"),
+            Self::BootMd => ("Runs the instructions in BOOT.md when the gateway starts", "🚀"),
+            Self::BootstrapExtraFiles => ("Adds further workspace files to every system prompt", "📎"),
+            Self::CommandLogger => ("Writes every command to logs/commands.log in the state directory", "📝"),
+            Self::SessionMemory => ("Saves the end of a conversation to memory/ when a new one begins", "💾"),
         };
         let needs_workspace = match self {
             Self::BootMd | Self::BootstrapExtraFiles | Self::SessionMemory => vec!["workspace.dir".to_owned()],
@@ -105,7 +105,7 @@ impl Bundled {
         };
         // Not a real path, but identifies the hook wherever a path is shown.
         let dir = PathBuf::from(format!("bundled/{}", self.name()));
-        Hook {
+        InternalHook {
             name: self.name().to_owned(),
             description: description.to_owned(),
             homepage: None,
@@ -114,19 +114,19 @@ impl Bundled {
             events: self.events(),
             os: Vec::new(),
             always: false,
-            requires: Requires { config: needs_workspace, ..Requires::default() },
+            requires: SkillRequirements { config: needs_workspace, ..SkillRequirements::default() },
             install: Vec::new(),
-            is_off_at_first: false,
+            is_disabled_by_default: false,
             deadline: None,
             file: dir.join(super::hook_md::FILE),
             dir,
-            source: Source::Bundled,
-            handler: Handler::Bundled(self),
+            source: HookSource::Bundled,
+            handler: HookHandler::Bundled(self),
         }
     }
 
     /// Creates the listener.
-    pub(super) fn listener(self, settings: &Settings, entry: &Entry, house: &House) -> Arc<dyn Listener> {
+    pub(super) fn listener(self, settings: &Settings, entry: &HookEntry, house: &BundledServices) -> Arc<dyn Listener> {
         let (state, workspace, events) = (settings.state.clone(), settings.workspace.clone(), self.events());
         match self {
             Self::BootMd => Arc::new(BootMd { events, workspace, run: house.run.clone() }),
@@ -138,6 +138,6 @@ impl Bundled {
 }
 
 /// Returns the workspace of an event, or the default one.
-fn workspace(signal: &Signal, usual: &Path) -> PathBuf {
+fn workspace(signal: &InternalEvent, usual: &Path) -> PathBuf {
     signal.context.get("workspaceDir").and_then(Value::as_str).map_or_else(|| usual.to_owned(), PathBuf::from)
 }

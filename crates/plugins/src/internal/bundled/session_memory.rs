@@ -9,34 +9,34 @@ use std::{
 };
 
 use async_trait::async_trait;
-use homard_hooks::{Heard, HookError, Listener, Signal};
+use homard_hooks::{HookError, InternalEvent, Listener, ListenerResult};
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde_json::{Map, Value};
 use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{
-    Ask, House, WriteFile,
-    transcript::{self, Said},
+    BundledServices, TextFunction, WriteFile,
+    transcript::{self, TranscriptMessage},
     workspace,
 };
 
 /// Default and maximum number of messages saved.
-const MESSAGES: (usize, usize) = (15, 200);
+const MESSAGE_LIMITS: (usize, usize) = (15, 200);
 
 /// Maximum length of each message in characters.
-const CHARS: usize = 4000;
+const MAX_MESSAGE_CHARS: usize = 4000;
 
 /// Number of characters shown to the model that chooses a file name.
-const SHOWN: usize = 2000;
+const MAX_NAMING_CHARS: usize = 2000;
 
 /// Timeout for choosing a name.
-const PATIENCE: Duration = Duration::from_secs(15);
+const NAMING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Maximum length of a name in characters.
-const SLUG: usize = 30;
+const MAX_SLUG_CHARS: usize = 30;
 
 /// Maximum number of files with the same name.
-const NAMESAKES: usize = 100;
+const MAX_SAME_NAME: usize = 100;
 
 /// The `session-memory` hook.
 pub(super) struct SessionMemory {
@@ -44,7 +44,7 @@ pub(super) struct SessionMemory {
     state: PathBuf,
     workspace: PathBuf,
     messages: usize,
-    slug: Option<Ask>,
+    slug: Option<TextFunction>,
     write: Option<WriteFile>,
 }
 
@@ -53,9 +53,9 @@ impl SessionMemory {
         events: Vec<String>,
         (state, workspace): (PathBuf, PathBuf),
         config: &Map<String, Value>,
-        house: &House,
+        house: &BundledServices,
     ) -> Self {
-        let (usual, most) = MESSAGES;
+        let (usual, most) = MESSAGE_LIMITS;
         let messages = config.get("messages").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
         let wants_slug = config.get("llmSlug") == Some(&Value::Bool(true));
         Self {
@@ -68,18 +68,18 @@ impl SessionMemory {
         }
     }
 
-    /// Returns the name chosen by a model, if one is available.
-    async fn name(&self, said: &[Said]) -> Option<String> {
-        let text: String = lines(said).chars().take(SHOWN).collect();
+    /// Asks a model for a file name that describes the conversation; `None` if there is no model or it fails.
+    async fn name(&self, said: &[TranscriptMessage]) -> Option<String> {
+        let text: String = lines(said).chars().take(MAX_NAMING_CHARS).collect();
         let ask = self.slug.as_ref()?;
         let question = format!(
             "Say in one or two English words what this conversation is about. Answer with those words only, in lower \
              case, with a hyphen between them.\n\n{text}"
         );
-        match timeout(PATIENCE, ask(question)).await {
+        match timeout(NAMING_TIMEOUT, ask(question)).await {
             Ok(Ok(answer)) => slug(&answer),
             Ok(Err(why)) => {
-                tracing::info!(why, "a model found no name for a memory, so the time is its name");
+                tracing::info!(why, "failed to name a memory file with a model; using the time instead");
                 None
             }
             Err(_) => None,
@@ -90,7 +90,7 @@ impl SessionMemory {
 #[async_trait]
 impl Listener for SessionMemory {
     fn name(&self) -> &'static str {
-        super::Bundled::SessionMemory.name()
+        super::BundledHook::SessionMemory.name()
     }
 
     fn events(&self) -> &[String] {
@@ -98,11 +98,11 @@ impl Listener for SessionMemory {
     }
 
     fn deadline(&self) -> Duration {
-        2 * PATIENCE
+        2 * NAMING_TIMEOUT
     }
 
-    async fn hear(&self, signal: &Signal) -> Result<Heard, HookError> {
-        let Some((id, file)) = old_transcript(signal, &self.state) else { return Ok(Heard::default()) };
+    async fn handle(&self, signal: &InternalEvent) -> Result<ListenerResult, HookError> {
+        let Some((id, file)) = old_transcript(signal, &self.state) else { return Ok(ListenerResult::default()) };
         let most = self.messages;
         let path = file.clone();
         let said = spawn_blocking(move || transcript::tail(&path, most)).await.map_err(broken)?;
@@ -112,7 +112,7 @@ impl Listener for SessionMemory {
             Err(error) => return Err(failed(&file, &error)),
         };
         if said.is_empty() {
-            return Ok(Heard::default());
+            return Ok(ListenerResult::default());
         }
         let at = time(signal.timestamp);
         let name = self.name(&said).await.unwrap_or_else(|| at.strftime("%H%M").to_string());
@@ -120,9 +120,9 @@ impl Listener for SessionMemory {
         let (folder, name) = (workspace(signal, &self.workspace), format!("{}-{name}", at.strftime("%Y-%m-%d")));
         let (place, write) = (folder.clone(), self.write.clone());
         let kept = spawn_blocking(move || {
-            let mut kept = Err(io::Error::other("it was not written"));
+            let mut kept = Err(io::Error::other("the file was not written"));
             let mut work = || {
-                kept = keep(&place, &name, &text);
+                kept = save(&place, &name, &text);
                 kept.as_ref().ok().map(|path| (path.clone(), text.clone()))
             };
             match &write {
@@ -133,8 +133,8 @@ impl Listener for SessionMemory {
         });
         let kept = kept.await.map_err(broken)?;
         let kept = kept.map_err(|error| failed(&folder.join("memory"), &error))?;
-        tracing::info!(file = %kept.display(), "the end of a conversation was kept");
-        Ok(Heard::default())
+        tracing::info!(file = %kept.display(), "saved the end of a conversation");
+        Ok(ListenerResult::default())
     }
 }
 
@@ -148,7 +148,7 @@ fn failed(path: &Path, error: &io::Error) -> HookError {
 }
 
 /// Returns id and transcript path of the session that has ended.
-fn old_transcript(signal: &Signal, state: &Path) -> Option<(String, PathBuf)> {
+fn old_transcript(signal: &InternalEvent, state: &Path) -> Option<(String, PathBuf)> {
     let entries = ["previousSessionEntry", "sessionEntry"].iter().filter_map(|key| signal.context.get(*key));
     let mut entries = entries.filter_map(|entry| Some((entry, entry["sessionId"].as_str()?)));
     let (entry, id) = entries.next()?;
@@ -170,7 +170,7 @@ fn time(ms: u64) -> Zoned {
     time.unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC)
 }
 
-fn memory(signal: &Signal, id: &str, said: &[Said], at: &Zoned) -> String {
+fn memory(signal: &InternalEvent, id: &str, said: &[TranscriptMessage], at: &Zoned) -> String {
     let source = signal.context.get("commandSource").and_then(Value::as_str).unwrap_or("unknown");
     format!(
         "# Session: {} UTC\n\n- **Session Key**: {}\n- **Session ID**: {id}\n- **Source**: {source}\n\n## Conversation \
@@ -181,9 +181,9 @@ fn memory(signal: &Signal, id: &str, said: &[Said], at: &Zoned) -> String {
     )
 }
 
-fn lines(said: &[Said]) -> String {
-    let line = |said: &Said| {
-        let mut text: String = said.text.chars().take(CHARS).collect();
+fn lines(said: &[TranscriptMessage]) -> String {
+    let line = |said: &TranscriptMessage| {
+        let mut text: String = said.text.chars().take(MAX_MESSAGE_CHARS).collect();
         if text.len() < said.text.len() {
             text.push('…');
         }
@@ -196,22 +196,22 @@ fn lines(said: &[Said]) -> String {
 fn slug(answer: &str) -> Option<String> {
     let words = answer.to_lowercase();
     let words = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let slug: String = words.collect::<Vec<_>>().join("-").chars().take(SLUG).collect();
+    let slug: String = words.collect::<Vec<_>>().join("-").chars().take(MAX_SLUG_CHARS).collect();
     let slug = slug.trim_matches('-');
     (!slug.is_empty()).then(|| slug.to_owned())
 }
 
 /// Writes a file atomically under the first free name. Blocks.
-fn keep(workspace: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
+fn save(workspace: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     let folder = workspace.join("memory");
     fs::create_dir_all(&folder)?;
     if !fs::canonicalize(&folder)?.starts_with(fs::canonicalize(workspace)?) {
-        return Err(io::Error::other("it is a link out of the workspace, so nothing is written there"));
+        return Err(io::Error::other("it is a link that leads out of the workspace"));
     }
     let mut file = tempfile::Builder::new().prefix(".memory-").tempfile_in(&folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
-    for number in 1..=NAMESAKES {
+    for number in 1..=MAX_SAME_NAME {
         let end = if number == 1 { String::new() } else { format!("-{number}") };
         let path = folder.join(format!("{name}{end}.md"));
         match file.persist_noclobber(&path) {
@@ -223,7 +223,7 @@ fn keep(workspace: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
             Err(error) => return Err(error.error),
         }
     }
-    Err(io::Error::other(format!("there are {NAMESAKES} files of the name {name} already")))
+    Err(io::Error::other(format!("{MAX_SAME_NAME} files named {name} exist already")))
 }
 
 #[cfg(test)]

@@ -10,54 +10,54 @@ use std::{
 use serde_json::Value;
 
 /// Number of bytes read from the end of a transcript.
-const READ: u64 = 4 * 1024 * 1024;
+const TAIL_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct TranscriptMessage {
     /// `user` or `assistant`.
     pub(super) role: String,
     pub(super) text: String,
 }
 
-struct Line {
+struct TranscriptLine {
     parent: Parent,
-    said: Option<Said>,
+    said: Option<TranscriptMessage>,
 }
 
 enum Parent {
     /// The preceding line.
-    Before,
+    Preceding,
     /// The entry with this id.
     Line(String),
-    Nobody,
+    None,
 }
 
 /// Returns the last messages of a transcript, without commands, oldest first. Blocks.
-pub(super) fn tail(path: &Path, most: usize) -> io::Result<Vec<Said>> {
+pub(super) fn tail(path: &Path, most: usize) -> io::Result<Vec<TranscriptMessage>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(READ)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
     let mut bytes = Vec::new();
-    file.take(READ).read_to_end(&mut bytes)?;
+    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
     // The first line may be cut and is then skipped, like every line that is not JSON.
-    Ok(end_of(&String::from_utf8_lossy(&bytes), most))
+    Ok(last_messages(&String::from_utf8_lossy(&bytes), most))
 }
 
-fn end_of(text: &str, most: usize) -> Vec<Said> {
-    let mut lines: Vec<Line> = Vec::new();
+fn last_messages(text: &str, most: usize) -> Vec<TranscriptMessage> {
+    let mut lines: Vec<TranscriptLine> = Vec::new();
     let mut by_id: HashMap<String, usize> = HashMap::new();
     for value in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let parent = match value.get("parentId") {
             Some(Value::String(id)) => Parent::Line(id.clone()),
-            Some(_) => Parent::Nobody,
-            None => Parent::Before,
+            Some(_) => Parent::None,
+            None => Parent::Preceding,
         };
         if let Some(id) = value["id"].as_str() {
             by_id.insert(id.to_owned(), lines.len());
         }
-        let said = (value["type"] == "message").then(|| said(&value["message"])).flatten();
-        lines.push(Line { parent, said });
+        let said = (value["type"] == "message").then(|| message_of(&value["message"])).flatten();
+        lines.push(TranscriptLine { parent, said });
     }
     // Rewound entries are in the file, too, but are not reachable from the last one.
     let mut end = Vec::new();
@@ -65,9 +65,9 @@ fn end_of(text: &str, most: usize) -> Vec<Said> {
     while let Some(line) = at.and_then(|at| lines.get(at)).filter(|_| end.len() < most) {
         end.extend(line.said.clone());
         let before = match &line.parent {
-            Parent::Before => at.and_then(|at| at.checked_sub(1)),
+            Parent::Preceding => at.and_then(|at| at.checked_sub(1)),
             Parent::Line(id) => by_id.get(id).copied(),
-            Parent::Nobody => None,
+            Parent::None => None,
         };
         // Only ever towards the start, so that a corrupt file terminates.
         at = before.filter(|before| Some(*before) < at);
@@ -77,13 +77,14 @@ fn end_of(text: &str, most: usize) -> Vec<Said> {
 }
 
 /// Returns the text of a message, if it is meant for people.
-fn said(message: &Value) -> Option<Said> {
+fn message_of(message: &Value) -> Option<TranscriptMessage> {
     let role = message["role"].as_str().filter(|role| matches!(*role, "user" | "assistant"))?;
     let blocks = message["content"].as_array().into_iter().flatten();
     let blocks = blocks.filter(|block| block["type"] == "text").filter_map(|block| block["text"].as_str());
     let text = message["content"].as_str().into_iter().chain(blocks).collect::<Vec<_>>().join("\n");
     let text = text.trim();
-    (!text.is_empty() && !text.starts_with('/')).then(|| Said { role: role.to_owned(), text: text.to_owned() })
+    (!text.is_empty() && !text.starts_with('/'))
+        .then(|| TranscriptMessage { role: role.to_owned(), text: text.to_owned() })
 }
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ mod tests {
     }
 
     fn texts(lines: &[String], most: usize) -> Vec<String> {
-        end_of(&lines.join("\n"), most).into_iter().map(|said| format!("{}: {}", said.role, said.text)).collect()
+        last_messages(&lines.join("\n"), most).into_iter().map(|said| format!("{}: {}", said.role, said.text)).collect()
     }
 
     #[test]

@@ -33,9 +33,9 @@ impl Places {
         file
     }
 
-    fn found(&self) -> Found {
+    fn found(&self) -> DiscoveredHooks {
         let extra = self.top.join("extra");
-        discover(&Roots {
+        discover(&HookRoots {
             extra: if extra.exists() { vec![extra] } else { Vec::new() },
             managed: self.top.join("managed"),
             workspace: self.top.join("workspace"),
@@ -43,9 +43,9 @@ impl Places {
     }
 
     /// Returns the hooks without the bundled ones, and the problems with relative paths.
-    fn told(&self) -> (Vec<(String, Source)>, Vec<String>) {
-        let Found { hooks, problems } = self.found();
-        let hooks = hooks.into_iter().filter(|hook| hook.source != Source::Bundled);
+    fn told(&self) -> (Vec<(String, HookSource)>, Vec<String>) {
+        let DiscoveredHooks { hooks, problems } = self.found();
+        let hooks = hooks.into_iter().filter(|hook| hook.source != HookSource::Bundled);
         let top = format!("{}/", self.top.display());
         let problems = problems.iter().map(|problem| problem.to_string().replace(&top, "")).collect();
         (hooks.map(|hook| (hook.name, hook.source)).collect(), problems)
@@ -68,15 +68,18 @@ fn a_stronger_place_hides_a_weaker_one_but_a_workspace_only_adds() {
     places.hook("workspace/d", "moon");
     places.hook("workspace/e", "boot-md");
     let (hooks, problems) = places.told();
-    let expected = [("moon", Source::Workspace), ("session-memory", Source::Managed), ("tide", Source::Managed)];
+    let expected =
+        [("moon", HookSource::Workspace), ("session-memory", HookSource::Managed), ("tide", HookSource::Managed)];
     assert_eq!(hooks, expected.map(|(name, source)| (name.to_owned(), source)));
-    let barred = "; a hook of a workspace cannot take the name of another one";
+    let barred = "; a workspace hook cannot replace another hook";
     assert_eq!(
         problems,
         [
-            "extra/a/HOOK.md is a hook \"tide\" that is hidden by managed/b/HOOK.md".to_owned(),
-            format!("workspace/c/HOOK.md is a hook \"tide\" that is hidden by managed/b/HOOK.md{barred}"),
-            format!("workspace/e/HOOK.md is a hook \"boot-md\" that is hidden by the bundled one{barred}"),
+            "extra/a/HOOK.md defines the hook \"tide\", which is overridden by managed/b/HOOK.md".to_owned(),
+            format!("workspace/c/HOOK.md defines the hook \"tide\", which is overridden by managed/b/HOOK.md{barred}"),
+            format!(
+                "workspace/e/HOOK.md defines the hook \"boot-md\", which is overridden by the bundled hook{barred}"
+            ),
         ]
     );
 }
@@ -95,15 +98,15 @@ fn a_pack_brings_the_hooks_that_it_names_and_none_from_elsewhere() {
     places.write("managed/broken/package.json", "{");
     places.write("managed/other/package.json", r#"{"name": "no hooks"}"#);
     let (hooks, problems) = places.told();
-    assert_eq!(hooks, [("one".to_owned(), Source::Managed), ("two".to_owned(), Source::Managed)]);
+    assert_eq!(hooks, [("one".to_owned(), HookSource::Managed), ("two".to_owned(), HookSource::Managed)]);
     assert_eq!(problems.len(), 4, "{problems:#?}");
     assert!(problems[0].starts_with("managed/broken/package.json is not JSON: "), "{problems:#?}");
     assert!(problems[1].starts_with("managed/pack/hooks/away is a link that leads out of "), "{problems:#?}");
     assert_eq!(
         problems[2],
-        "managed/pack/package.json names the hook \"../../elsewhere\", which is not below its folder"
+        "managed/pack/package.json lists the hook \"../../elsewhere\", which is outside its folder"
     );
-    assert_eq!(problems[3], "managed/pack/package.json names the hook \"/etc\", which is not below its folder");
+    assert_eq!(problems[3], "managed/pack/package.json lists the hook \"/etc\", which is outside its folder");
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn links_out_of_a_place_are_not_followed_and_an_extra_folder_may_be_a_hook() {
     places.write("managed/note.md", "no hook");
     places.write("managed/.hidden/HOOK.md", "no hook");
     let (hooks, problems) = places.told();
-    assert_eq!(hooks, [("alone".to_owned(), Source::Extra)]);
+    assert_eq!(hooks, [("alone".to_owned(), HookSource::Extra)]);
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(problems[0].contains("is a link that leads out of "), "{problems:#?}");
     assert_eq!(problems[1], "managed/lost cannot be read: entity not found");
@@ -126,8 +129,8 @@ fn links_out_of_a_place_are_not_followed_and_an_extra_folder_may_be_a_hook() {
 #[test]
 fn a_place_that_is_named_and_not_there_is_told() {
     let places = Places::new();
-    let roots = Roots { extra: vec![places.top.join("gone")], ..Roots::default() };
+    let roots = HookRoots { extra: vec![places.top.join("gone")], ..HookRoots::default() };
     let problems = discover(&roots).problems;
     assert_eq!(problems.len(), 1, "{problems:?}");
-    assert_eq!(problems[0].what, "is not there; it is in hooks.internal.load.extraDirs");
+    assert_eq!(problems[0].message, "is listed in hooks.internal.load.extraDirs but does not exist");
 }

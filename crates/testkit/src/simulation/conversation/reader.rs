@@ -24,7 +24,7 @@ pub(super) struct Account {
     pub(super) log: Vec<LogLine>,
     /// What the platform did not take.
     pub(super) refused: Vec<LogLine>,
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<ModelText>,
     pub(super) wrote: Vec<Wrote>,
     pub(super) kills: Vec<Duration>,
     pub(super) commands: Vec<Command>,
@@ -45,7 +45,7 @@ pub(super) struct LogLine {
 
 /// A text of the model.
 #[derive(Debug, Clone)]
-pub(super) struct Said {
+pub(super) struct ModelText {
     /// The number of the request.
     pub(super) request: usize,
     pub(super) kind: Kind,
@@ -177,7 +177,7 @@ impl Account {
     }
 
     /// Whether a newer message came before an answer was complete, and stopped its run.
-    fn is_cut_off(&self, said: &Said) -> bool {
+    fn is_cut_off(&self, said: &ModelText) -> bool {
         let own = self.wrote.iter().filter(|wrote| said.answers.contains(&wrote.name)).map(|wrote| wrote.at).max();
         let newer = |wrote: &Wrote| {
             wrote.chat == said.chat && !said.answers.contains(&wrote.name) && own.is_none_or(|own| wrote.at >= own)
@@ -186,7 +186,7 @@ impl Account {
     }
 
     /// Whether a newer message stopped the run that said this, before it came to an answer.
-    fn was_interrupted(&self, said: &Said) -> bool {
+    fn was_interrupted(&self, said: &ModelText) -> bool {
         let mut same = self.said.iter().filter(|other| other.chat == said.chat && other.asked == said.asked);
         let is_answered = same.any(|other| other.kind == Kind::Answer && other.is_kept && !self.is_cut_off(other));
         let newer = |wrote: &Wrote| wrote.chat == said.chat && (said.at..=said.until).contains(&wrote.at);
@@ -203,7 +203,7 @@ impl Account {
     }
 
     /// Whether a text repeats a message that the `message` tool sent to the same chat since the last message.
-    fn is_withheld(&self, said: &Said) -> bool {
+    fn is_withheld(&self, said: &ModelText) -> bool {
         let sent = self.said.iter().filter(|sent| {
             sent.kind == Kind::Sent && sent.request < said.request && sent.asked == said.asked && sent.to == said.to
         });
@@ -236,7 +236,7 @@ fn unknown_texts(account: &Account, wrong: &mut Vec<String>) {
 
 /// Every text that was kept is read once.
 fn each_text(account: &Account, wrong: &mut Vec<String>) {
-    let mut texts: BTreeMap<(&str, &str), Vec<&Said>> = BTreeMap::new();
+    let mut texts: BTreeMap<(&str, &str), Vec<&ModelText>> = BTreeMap::new();
     for said in &account.said {
         texts.entry((said.to, &said.text)).or_default().push(said);
     }
@@ -268,7 +268,7 @@ fn each_text(account: &Account, wrong: &mut Vec<String>) {
 }
 
 /// Whether a person must read a text.
-fn is_owed(account: &Account, said: &Said, wrong: &mut Vec<String>) -> bool {
+fn is_owed(account: &Account, said: &ModelText, wrong: &mut Vec<String>) -> bool {
     let was_killed = account.was_killed(said.at, said.next_at);
     let is_stopped = account.was_stopped(said.chat, said.at) || account.was_interrupted(said);
     match said.kind {

@@ -4,10 +4,10 @@ use super::*;
 
 /// Expected content of an inbox.
 #[derive(Debug, Default)]
-pub(super) struct Model {
+pub(super) struct InboxModel {
     pub(super) line: Vec<Waiting>,
     pub(super) dropped: Vec<Note>,
-    settings: Settings,
+    settings: QueueSettings,
     newest_at: u64,
     is_one_by_one: bool,
 }
@@ -29,7 +29,7 @@ impl Waiting {
         Self { note, has_started: false, is_steered: false, is_shown: false, is_returned: false }
     }
 
-    fn mode(&self) -> Option<Mode> {
+    fn mode(&self) -> Option<QueueMode> {
         self.note.settings.map(|settings| settings.mode)
     }
 
@@ -45,16 +45,16 @@ impl Waiting {
 
     fn could_steer(&self) -> bool {
         let is_new = !self.has_started && !self.is_steered && !self.is_shown && !self.is_returned;
-        is_new && matches!(self.mode(), Some(Mode::Steer | Mode::SteerBacklog))
+        is_new && matches!(self.mode(), Some(QueueMode::Steer | QueueMode::SteerBacklog))
     }
 }
 
-impl Model {
+impl InboxModel {
     pub(super) fn all(&self) -> Vec<Note> {
         self.dropped.iter().chain(self.line.iter().map(|waiting| &waiting.note)).cloned().collect()
     }
 
-    pub(super) fn push(&mut self, note: Note, is_running: bool, now: u64) -> Pushed<Note> {
+    pub(super) fn push(&mut self, note: Note, is_running: bool, now: u64) -> PushResult<Note> {
         let is_idle = !is_running && self.all().is_empty();
         let mut new = Waiting::new(note.clone());
         new.has_started = is_idle;
@@ -62,13 +62,13 @@ impl Model {
         let Some(settings) = note.settings else {
             self.is_one_by_one &= !self.all().is_empty();
             self.line.push(new);
-            let placed = if is_idle { Placed::Started } else { Placed::Queued(self.waiting()) };
-            return Pushed::In { placed, gone };
+            let placed = if is_idle { Disposition::Started } else { Disposition::Queued(self.waiting()) };
+            return PushResult::In { placed, gone };
         };
-        let is_interrupt = settings.mode == Mode::Interrupt && !is_idle;
-        let is_behind = |other: &Waiting| other.note.is_boundary || other.mode() == Some(Mode::Interrupt);
+        let is_interrupt = settings.mode == QueueMode::Interrupt && !is_idle;
+        let is_behind = |other: &Waiting| other.note.is_boundary || other.mode() == Some(QueueMode::Interrupt);
         let is_steered = is_running
-            && [Mode::Steer, Mode::SteerBacklog].contains(&settings.mode)
+            && [QueueMode::Steer, QueueMode::SteerBacklog].contains(&settings.mode)
             && !self.line.iter().any(is_behind);
         if is_interrupt {
             gone = self.take_out(|_| true);
@@ -77,9 +77,9 @@ impl Model {
             let mut oldest: Vec<_> = (0..self.line.len()).filter(|&place| self.line[place].is_counted()).collect();
             oldest.truncate((oldest.len() + 1).saturating_sub(settings.cap));
             match settings.drop {
-                Drop::New if !oldest.is_empty() => return Pushed::Full(note),
-                Drop::New | Drop::Old => gone.extend(self.remove(&oldest)),
-                Drop::Summarize => {
+                DropPolicy::New if !oldest.is_empty() => return PushResult::Full(note),
+                DropPolicy::New | DropPolicy::Old => gone.extend(self.remove(&oldest)),
+                DropPolicy::Summarize => {
                     let dropped = self.remove(&oldest);
                     self.dropped.extend(dropped);
                 }
@@ -95,13 +95,15 @@ impl Model {
         self.line.push(new);
         (self.settings, self.newest_at) = (settings, now);
         let placed = match settings.mode {
-            _ if is_idle => Placed::Started,
-            _ if is_interrupt => Placed::Interrupted,
-            _ if is_steered => Placed::Steered,
-            Mode::Collect => Placed::Collected(self.waiting()),
-            Mode::Steer | Mode::SteerBacklog | Mode::Followup | Mode::Interrupt => Placed::Queued(self.waiting()),
+            _ if is_idle => Disposition::Started,
+            _ if is_interrupt => Disposition::Interrupted,
+            _ if is_steered => Disposition::Steered,
+            QueueMode::Collect => Disposition::Collected(self.waiting()),
+            QueueMode::Steer | QueueMode::SteerBacklog | QueueMode::Followup | QueueMode::Interrupt => {
+                Disposition::Queued(self.waiting())
+            }
         };
-        Pushed::In { placed, gone }
+        PushResult::In { placed, gone }
     }
 
     /// Number of messages that wait for a turn.
@@ -127,7 +129,7 @@ impl Model {
         }
     }
 
-    pub(super) fn next(&mut self, now: u64) -> Option<Turn<Note>> {
+    pub(super) fn next(&mut self, now: u64) -> Option<QueuedTurn<Note>> {
         if self.ready_at(now)? > now {
             return None;
         }
@@ -138,7 +140,7 @@ impl Model {
         let mut routes: Vec<_> = self.line[..batch].iter().map(|waiting| waiting.note.route.clone()).collect();
         routes.extend(self.dropped.iter().map(|note| note.route.clone()));
         let is_one_route = routes.iter().all(|route| *route == routes[0]) && is_complete(&routes[0]);
-        let is_collect = self.settings.mode == Mode::Collect;
+        let is_collect = self.settings.mode == QueueMode::Collect;
         let mut notes = std::mem::take(&mut self.dropped);
         let summary = self.summary(&notes);
         if is_collect && is_one_route && !self.is_one_by_one {
@@ -148,7 +150,7 @@ impl Model {
                 prompt += &format!("\n\n---\nQueued #{}\n{}", place + 1, waiting.note.text);
                 notes.push(waiting.note);
             }
-            return notes.pop().map(|host| Turn { host, guests: notes, prompt: Some(prompt) });
+            return notes.pop().map(|host| QueuedTurn { host, absorbed: notes, prompt: Some(prompt) });
         }
         self.is_one_by_one = is_collect;
         // A summary covers one route.
@@ -157,7 +159,7 @@ impl Model {
         self.dropped = others;
         let summary = self.summary(&notes);
         match notes.pop() {
-            Some(host) => Some(Turn { host, guests: notes, prompt: summary }),
+            Some(host) => Some(QueuedTurn { host, absorbed: notes, prompt: summary }),
             None => Some(alone(self.line.remove(0).note)),
         }
     }
@@ -176,16 +178,16 @@ impl Model {
         self.line.iter().position(|waiting| waiting.is_steered)
     }
 
-    pub(super) fn offer(&mut self) -> Option<Offer<Note>> {
+    pub(super) fn offer(&mut self) -> Option<SteerOffer<Note>> {
         let place = self.offered()?;
         let counted = self.line.iter().filter(|waiting| waiting.is_counted()).count();
         let one = &mut self.line[place];
         let has_room = one.note.settings.is_some_and(|settings| counted < settings.cap);
-        if one.mode() == Some(Mode::SteerBacklog) && has_room {
+        if one.mode() == Some(QueueMode::SteerBacklog) && has_room {
             (one.is_steered, one.is_shown) = (false, true);
-            return Some(Offer::Copy(one.note.text.clone()));
+            return Some(SteerOffer::Copy(one.note.text.clone()));
         }
-        Some(Offer::Take(self.line.remove(place).note))
+        Some(SteerOffer::Take(self.line.remove(place).note))
     }
 
     pub(super) fn put_back(&mut self, notes: &[Note]) {

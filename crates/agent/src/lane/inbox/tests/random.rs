@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
-use super::{model::Model, *};
+use super::{model::InboxModel, *};
 
 /// An event in the life of a session.
 #[derive(Debug, Clone)]
 enum Move {
-    Push(Option<Settings>, Route),
+    Push(Option<QueueSettings>, Route),
     /// A command that changes the transcript.
     Boundary,
     /// Starts the next turn, if no run is active.
@@ -39,12 +39,12 @@ enum Then {
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let settings = (
-        select(Mode::ALL.to_vec()),
+        select(QueueMode::ALL.to_vec()),
         select(vec![0, 0, 40, 100]).prop_map(Duration::from_millis),
         1..5_usize,
-        select(Drop::ALL.to_vec()),
+        select(DropPolicy::ALL.to_vec()),
     );
-    let settings = settings.prop_map(|(mode, debounce, cap, drop)| Settings { mode, debounce, cap, drop });
+    let settings = settings.prop_map(|(mode, debounce, cap, drop)| QueueSettings { mode, debounce, cap, drop });
     let nowhere = Route::new(None, Some("C1"), None, None);
     let routes = vec![Route::default(), slack("1"), slack("1"), slack("1"), slack("2"), telegram("1"), nowhere];
     let then = select(vec![Then::Commits, Then::Commits, Then::IsGone, Then::Fails]);
@@ -83,9 +83,9 @@ struct Run {
 }
 
 #[derive(Default)]
-struct World {
+struct InboxSimulation {
     inbox: Inbox<Note>,
-    model: Model,
+    model: InboxModel,
     now: u64,
     run: Option<Run>,
     pushed: usize,
@@ -96,10 +96,10 @@ struct World {
     /// Last message of each route that a run took.
     last_taken: BTreeMap<String, usize>,
     /// The last accepted message with settings, and its arrival time.
-    newest: Option<(Settings, u64)>,
+    newest: Option<(QueueSettings, u64)>,
 }
 
-impl World {
+impl InboxSimulation {
     fn apply(&mut self, happens: Move) {
         match happens {
             Move::Push(settings, route) => self.push(settings, route, false),
@@ -114,7 +114,7 @@ impl World {
         self.look();
     }
 
-    fn push(&mut self, settings: Option<Settings>, route: Route, is_boundary: bool) {
+    fn push(&mut self, settings: Option<QueueSettings>, route: Route, is_boundary: bool) {
         let number = self.pushed;
         self.pushed += 1;
         let note = Note { settings, is_boundary, ..plain(&number.to_string()) }.on(route);
@@ -122,14 +122,14 @@ impl World {
         let pushed = self.inbox.push(note.clone(), is_running, self.now);
         assert_eq!(pushed, self.model.push(note.clone(), is_running, self.now));
         let (placed, gone) = match pushed {
-            Pushed::In { placed, gone } => (placed, gone),
-            Pushed::Full(back) => {
-                assert_eq!((&back, settings.map(|settings| settings.drop)), (&note, Some(Drop::New)));
+            PushResult::In { placed, gone } => (placed, gone),
+            PushResult::Full(back) => {
+                assert_eq!((&back, settings.map(|settings| settings.drop)), (&note, Some(DropPolicy::New)));
                 return self.settle(&[back], Fate::Rejected);
             }
         };
-        assert_eq!(placed == Placed::Started, !is_running && was_empty);
-        let is_interrupt = placed == Placed::Interrupted;
+        assert_eq!(placed == Disposition::Started, !is_running && was_empty);
+        let is_interrupt = placed == Disposition::Interrupted;
         assert!(gone.iter().all(|gone| is_interrupt || gone.settings.is_some()), "a plain request was dropped");
         self.settle(&gone, Fate::GivenBack);
         if let (true, Some(run)) = (is_interrupt, &mut self.run) {
@@ -138,7 +138,7 @@ impl World {
         if let Some(settings) = settings {
             self.newest = Some((settings, self.now));
             let queued = self.model.line.iter().filter(|waiting| waiting.is_counted()).count();
-            assert!(queued <= settings.cap || placed == Placed::Steered, "{queued} wait");
+            assert!(queued <= settings.cap || placed == Disposition::Steered, "{queued} wait");
         }
     }
 
@@ -151,7 +151,7 @@ impl World {
         let front_is_queued = self.model.line.first().is_none_or(super::model::Waiting::is_queued);
         let turn = self.inbox.next(self.now);
         assert_eq!(turn, self.model.next(self.now));
-        let Some(Turn { host, guests, prompt }) = turn else { return };
+        let Some(QueuedTurn { host, absorbed: guests, prompt }) = turn else { return };
         self.run = Some(Run::default());
         if let (true, false, Some((settings, at))) = (front_is_queued, has_plain, self.newest) {
             assert!(Duration::from_millis(self.now - at) >= settings.debounce, "it was not quiet for long enough");
@@ -174,11 +174,11 @@ impl World {
         assert_eq!(offered, self.model.offer());
         match offered {
             None => {}
-            Some(Offer::Copy(text)) => {
+            Some(SteerOffer::Copy(text)) => {
                 assert!(!self.shown.contains(&text), "{text} was shown twice");
                 self.shown.push(text);
             }
-            Some(Offer::Take(note)) => match then {
+            Some(SteerOffer::Take(note)) => match then {
                 Then::Commits => self.take(note),
                 Then::IsGone => {
                     run.is_over = true;
@@ -237,7 +237,7 @@ impl World {
 
     /// Records that the active run took an offered message.
     fn take(&mut self, note: Note) {
-        let is_steering = |settings: Settings| matches!(settings.mode, Mode::Steer | Mode::SteerBacklog);
+        let is_steering = |settings: QueueSettings| matches!(settings.mode, QueueMode::Steer | QueueMode::SteerBacklog);
         assert!(note.settings.is_some_and(is_steering), "{note:?} does not steer");
         let before = self.last_taken.insert(format!("{:?}", note.route), number(&note));
         assert!(before < Some(number(&note)), "{note:?} was overtaken by {before:?}");
@@ -259,11 +259,11 @@ impl World {
         assert_eq!(placed, told.collect::<Vec<_>>());
         let all = self.model.all();
         let expected = match self.model.ready_at(self.now) {
-            None => Ready::Nothing,
-            Some(at) if at > self.now => Ready::Later(at),
+            None => Readiness::Nothing,
+            Some(at) if at > self.now => Readiness::Later(at),
             Some(_) => {
                 let own = self.model.line.first().filter(|first| !first.is_queued());
-                Ready::Now(own.map_or(&all[0], |own| &own.note))
+                Readiness::Now(own.map_or(&all[0], |own| &own.note))
             }
         };
         assert_eq!(self.inbox.ready(self.now), expected);
@@ -293,7 +293,7 @@ proptest! {
 
     #[test]
     fn every_message_comes_out_once_in_order_and_by_the_rules(moves in moves()) {
-        let mut world = World::default();
+        let mut world = InboxSimulation::default();
         moves.into_iter().for_each(|happens| world.apply(happens));
         world.finish();
     }

@@ -3,19 +3,19 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::Result;
-use homard_journal::lock::{self, Holder};
+use homard_journal::lock::{self, LockHolder};
 use homard_store::Error as StoreError;
 use tokio::time::{Instant, sleep};
 
 /// How long a killed process may take to exit, and the interval of checks.
-const PATIENCE: Duration = Duration::from_secs(5);
-const RETRY: Duration = Duration::from_millis(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What to do if another process holds the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     /// Fail.
-    Polite,
+    Fail,
     /// Kill that process and resume its runs.
     Takeover,
 }
@@ -26,7 +26,7 @@ pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Resul
     let mut killed = None;
     loop {
         let error = match open() {
-            Err(error) if claim == Claim::Takeover && is_locked(&error) && begun.elapsed() < PATIENCE => error,
+            Err(error) if claim == Claim::Takeover && is_locked(&error) && begun.elapsed() < EXIT_TIMEOUT => error,
             opened => return opened,
         };
         match lock::holder(state) {
@@ -35,7 +35,7 @@ pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Resul
                 kill(&holder)?;
                 killed = Some(holder);
             }
-            Some(_) | None if killed.is_some() => sleep(RETRY).await,
+            Some(_) | None if killed.is_some() => sleep(RETRY_INTERVAL).await,
             Some(_) | None => return Err(error),
         }
     }
@@ -46,21 +46,21 @@ fn is_locked(error: &anyhow::Error) -> bool {
 }
 
 #[cfg(target_os = "linux")]
-fn kill(holder: &Holder) -> Result<()> {
+fn kill(holder: &LockHolder) -> Result<()> {
     use anyhow::Context;
     use rustix::{
         io::Errno,
         process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
     };
 
-    let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw).context("a process id that cannot be")?;
+    let pid = i32::try_from(holder.pid).ok().and_then(Pid::from_raw).context("invalid process id")?;
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => process,
         Err(Errno::SRCH) => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {holder}")),
+        Err(error) => return Err(error).with_context(|| format!("cannot inspect {holder}")),
     };
     // Until the pidfd was opened, the pid may have been reused by another process; from then on it cannot be.
-    if lock::began(holder.pid) != holder.started {
+    if lock::process_start_time(holder.pid) != holder.started {
         return Ok(());
     }
     match pidfd_send_signal(&process, Signal::KILL) {
@@ -72,5 +72,5 @@ fn kill(holder: &Holder) -> Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn kill(holder: &Holder) -> Result<()> {
     let text = format!("--takeover works on Linux only\nstop {holder} yourself, then start again");
-    Err(crate::failure::Failure::usage(text).into())
+    Err(crate::cli_error::Failure::usage(text).into())
 }

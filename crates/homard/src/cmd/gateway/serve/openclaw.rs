@@ -22,18 +22,18 @@ use sha1::{Digest, Sha1};
 use crate::paths;
 
 /// An empty lock counts this long: its owner may be about to write it.
-const EMPTY_FOR: Duration = Duration::from_secs(30);
+const EMPTY_LOCK_GRACE: Duration = Duration::from_secs(30);
 
 /// Names of the config over time, in order of preference.
 const CONFIGS: [&str; 4] = ["openclaw.json", "clawdbot.json", "moltbot.json", "moldbot.json"];
 
 /// Maximum size of a lock.
-const LONGEST: u64 = 64 * 1024;
+const MAX_LOCK_BYTES: u64 = 64 * 1024;
 
 /// Content of the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Owner {
+struct LockContent {
     pid: u32,
     created_at: String,
     config_path: PathBuf,
@@ -44,7 +44,7 @@ struct Owner {
 
 /// The lock that an OpenClaw gateway would take on a state directory.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct OpenClawLock {
     state: PathBuf,
     config: PathBuf,
     path: PathBuf,
@@ -52,9 +52,9 @@ pub(super) struct Lock {
 
 /// A lock that is held; it is removed on drop.
 #[derive(Debug)]
-pub(super) struct Held(PathBuf);
+pub(super) struct HeldLock(PathBuf);
 
-impl Lock {
+impl OpenClawLock {
     /// Returns the lock of a state directory, by the environment.
     pub(super) fn find(state: &Path) -> Self {
         let home = paths::home();
@@ -96,16 +96,16 @@ impl Lock {
     }
 
     /// Takes the lock, once the directory is locked by us. If it cannot be created, OpenClaw is not kept out.
-    pub(super) fn take(&self) -> Result<Option<Held>, StoreError> {
+    pub(super) fn take(&self) -> Result<Option<HeldLock>, StoreError> {
         self.check()?;
         if let Err(why) = self.owner() {
-            tracing::warn!("OpenClaw's lock {} is ignored: {why}", self.path.display());
+            tracing::warn!("ignoring OpenClaw's lock {}: {why}", self.path.display());
         }
         match self.write() {
-            Ok(()) => Ok(Some(Held(self.path.clone()))),
+            Ok(()) => Ok(Some(HeldLock(self.path.clone()))),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => self.check().map(|()| None),
             Err(reason) => {
-                tracing::warn!(path = %self.path.display(), %reason, "an OpenClaw gateway would not be kept off");
+                tracing::warn!(path = %self.path.display(), %reason, "failed to write OpenClaw's lock; an OpenClaw gateway could use this state directory at the same time");
                 Ok(None)
             }
         }
@@ -119,7 +119,12 @@ impl Lock {
         let pid = std::process::id();
         let now = i64::try_from(Ambient::system().now_ms()).unwrap_or_default();
         let created_at = format!("{:.3}", jiff::Timestamp::from_millisecond(now).unwrap_or_default());
-        let owner = Owner { pid, created_at, config_path: self.config.clone(), start_time: lock::began(pid) };
+        let owner = LockContent {
+            pid,
+            created_at,
+            config_path: self.config.clone(),
+            start_time: lock::process_start_time(pid),
+        };
         // Written before it gets its name, so that it is never seen empty.
         let draft = self.path.with_added_extension(pid.to_string());
         remove(&draft)?;
@@ -134,11 +139,11 @@ impl Lock {
     /// reason if the lock could belong to another user.
     fn owner(&self) -> Result<Option<Option<u32>>, String> {
         let Some((bytes, found)) = read(&self.path)? else { return Ok(None) };
-        Ok(match serde_json::from_slice::<Owner>(&bytes) {
+        Ok(match serde_json::from_slice::<LockContent>(&bytes) {
             Ok(owner) => is_alive(&owner).then_some(Some(owner.pid)),
             Err(_) => {
                 let age = found.modified().ok().and_then(|written| written.elapsed().ok());
-                age.is_some_and(|age| age < EMPTY_FOR).then_some(None)
+                age.is_some_and(|age| age < EMPTY_LOCK_GRACE).then_some(None)
             }
         })
     }
@@ -149,7 +154,7 @@ fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
     let Some(folder) = path.parent() else { return Ok(None) };
     match fs::symlink_metadata(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("{} cannot be looked at: {error}", folder.display())),
+        Err(error) => return Err(format!("cannot inspect {}: {error}", folder.display())),
         Ok(_) => trusted_folder(folder)?,
     }
     // A FIFO would block, and a symlink may lead anywhere.
@@ -157,16 +162,19 @@ fn read(path: &Path) -> Result<Option<(Vec<u8>, Metadata)>, String> {
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(format!("it cannot be opened: {error}; remove it: rm {}", path.display())),
+        Err(error) => return Err(format!("the file cannot be opened: {error}; remove it: rm {}", path.display())),
     };
     let found = file.metadata().map_err(|error| error.to_string())?;
     if !found.is_file() || !is_ours(&found) {
-        let what =
-            if found.is_file() { format!("it belongs to user {}", found.uid()) } else { "it is no file".to_owned() };
+        let what = if found.is_file() {
+            format!("the file belongs to user {}", found.uid())
+        } else {
+            "not a regular file".to_owned()
+        };
         return Err(format!("{what}; remove it: rm {}", path.display()));
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(MAX_LOCK_BYTES).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     Ok(Some((bytes, found)))
 }
 
@@ -177,16 +185,15 @@ fn trusted_folder(folder: &Path) -> Result<(), String> {
     if !found.is_dir() || !is_ours(&found) {
         let what = match found.is_dir() {
             true => format!("belongs to user {}", found.uid()),
-            false => "is no folder".to_owned(),
+            false => "is not a directory".to_owned(),
         };
         return Err(format!(
-            "{name} {what}, so any user could have made it; remove it as root (rm -r {name}), or set TMPDIR to a folder of your own"
+            "{name} {what}, so another user may have created it; remove it as root (rm -r {name}), or set TMPDIR to a directory of your own"
         ));
     }
     if found.mode() & 0o022 != 0 {
         let closed = Permissions::from_mode(found.mode() & 0o755);
-        fs::set_permissions(folder, closed)
-            .map_err(|error| format!("{name} can be written by other users: {error}"))?;
+        fs::set_permissions(folder, closed).map_err(|error| format!("{name} is writable by other users: {error}"))?;
     }
     Ok(())
 }
@@ -196,14 +203,14 @@ fn is_ours(found: &Metadata) -> bool {
     found.uid() == real || found.uid() == effective
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         let found = read(&self.0).ok().flatten();
-        let owner = found.and_then(|(bytes, _)| serde_json::from_slice::<Owner>(&bytes).ok());
+        let owner = found.and_then(|(bytes, _)| serde_json::from_slice::<LockContent>(&bytes).ok());
         if owner.is_some_and(|owner| owner.pid == std::process::id())
             && let Err(reason) = remove(&self.0)
         {
-            tracing::warn!(path = %self.0.display(), %reason, "OpenClaw's lock could not be removed");
+            tracing::warn!(path = %self.0.display(), %reason, "failed to remove OpenClaw's lock");
         }
     }
 }
@@ -215,8 +222,8 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn is_alive(owner: &Owner) -> bool {
-    match (owner.start_time, lock::began(owner.pid)) {
+fn is_alive(owner: &LockContent) -> bool {
+    match (owner.start_time, lock::process_start_time(owner.pid)) {
         (Some(then), Some(now)) => then == now,
         (None, Some(_)) => true,
         // Only Linux reports when a process started.
@@ -238,27 +245,27 @@ mod tests {
             Self(tempfile::tempdir().unwrap())
         }
 
-        fn lock(&self) -> Lock {
-            Lock::new(&self.0.path().join("state"), None, &self.0.path().join("openclaw-7"))
+        fn lock(&self) -> OpenClawLock {
+            OpenClawLock::new(&self.0.path().join("state"), None, &self.0.path().join("openclaw-7"))
         }
 
         /// Creates a lock of another process.
-        fn left(&self, pid: u32, start_time: Option<u64>) -> Lock {
+        fn left(&self, pid: u32, start_time: Option<u64>) -> OpenClawLock {
             let lock = self.lock();
-            let owner = Owner { pid, created_at: String::new(), config_path: lock.config.clone(), start_time };
+            let owner = LockContent { pid, created_at: String::new(), config_path: lock.config.clone(), start_time };
             fs::create_dir_all(lock.path.parent().unwrap()).unwrap();
             fs::write(&lock.path, serde_json::json!(owner).to_string()).unwrap();
             lock
         }
     }
 
-    fn content(lock: &Lock) -> Owner {
+    fn content(lock: &OpenClawLock) -> LockContent {
         serde_json::from_slice(&fs::read(&lock.path).unwrap()).unwrap()
     }
 
     #[test]
     fn the_lock_is_where_openclaw_looks_for_it() {
-        let lock = Lock::new(Path::new("/home/me/.openclaw"), None, Path::new("/tmp/openclaw-1000"));
+        let lock = OpenClawLock::new(Path::new("/home/me/.openclaw"), None, Path::new("/tmp/openclaw-1000"));
         assert_eq!(lock.path, Path::new("/tmp/openclaw-1000/gateway.d71013c3.lock"));
         let home = Home::new();
         fs::create_dir(home.0.path().join("state")).unwrap();
@@ -273,7 +280,12 @@ mod tests {
         let held = lock.take().unwrap();
         let pid = std::process::id();
         let created_at = content(&lock).created_at;
-        let expected = Owner { pid, created_at, config_path: lock.config.clone(), start_time: lock::began(pid) };
+        let expected = LockContent {
+            pid,
+            created_at,
+            config_path: lock.config.clone(),
+            start_time: lock::process_start_time(pid),
+        };
         assert_eq!(content(&lock), expected);
         assert!(expected.created_at.ends_with('Z') && expected.created_at.len() == "2026-11-15T02:32:40.355Z".len());
         assert_eq!(fs::read_dir(lock.path.parent().unwrap()).unwrap().count(), 1);
@@ -285,7 +297,7 @@ mod tests {
     fn a_live_gateway_keeps_its_directory() {
         let home = Home::new();
         let pid = std::process::id();
-        let lock = home.left(pid, lock::began(pid));
+        let lock = home.left(pid, lock::process_start_time(pid));
         let refused = lock.take().unwrap_err();
         let expected = format!("is in use by an OpenClaw gateway, process {pid} (its lock is {})", lock.path.display());
         assert!(matches!(&refused, StoreError::Locked(text) if text.contains(&expected)), "{refused:?}");
@@ -302,7 +314,7 @@ mod tests {
             let lock = home.left(gone, start_time);
             let held = lock.take().unwrap();
             assert!(held.is_some());
-            assert_eq!(content(&lock).start_time, lock::began(pid));
+            assert_eq!(content(&lock).start_time, lock::process_start_time(pid));
         }
     }
 
@@ -330,13 +342,13 @@ mod tests {
         fs::create_dir(folder).unwrap();
         let made = std::process::Command::new("mkfifo").arg(&lock.path).status().unwrap();
         assert!(made.success());
-        assert!(lock.owner().unwrap_err().contains("it is no file; remove it: rm "), "{:?}", lock.owner());
+        assert!(lock.owner().unwrap_err().contains("not a regular file; remove it: rm "), "{:?}", lock.owner());
         let held = lock.take().unwrap();
         assert!(held.is_some() && content(&lock).pid == std::process::id());
         drop(held);
         // A live process, through a file elsewhere.
         let pid = std::process::id();
-        let other = home.left(pid, lock::began(pid));
+        let other = home.left(pid, lock::process_start_time(pid));
         let elsewhere = home.0.path().join("elsewhere");
         fs::rename(&other.path, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &lock.path).unwrap();
@@ -348,7 +360,7 @@ mod tests {
     fn l4_a_folder_that_others_could_have_made_is_not_believed_and_not_written_to() {
         let home = Home::new();
         let pid = std::process::id();
-        let lock = home.left(pid, lock::began(pid));
+        let lock = home.left(pid, lock::process_start_time(pid));
         let folder = lock.path.parent().unwrap();
         // A symlink to our own directory stands for a directory of another user, which a test without root cannot
         // create.
@@ -356,7 +368,7 @@ mod tests {
         fs::rename(folder, &moved).unwrap();
         std::os::unix::fs::symlink(&moved, folder).unwrap();
         let why = lock.owner().unwrap_err();
-        assert!(why.contains("is no folder, so any user could have made it; remove it as root"), "{why}");
+        assert!(why.contains("is not a directory, so another user may have created it; remove it as root"), "{why}");
         assert!(lock.check().is_ok() && lock.take().unwrap().is_none());
         assert_eq!(fs::read_dir(&moved).unwrap().count(), 1);
         if rustix::process::geteuid().is_root() {
@@ -368,7 +380,11 @@ mod tests {
             // A lock of another user in our directory.
             std::os::unix::fs::chown(folder, Some(0), None).unwrap();
             std::os::unix::fs::chown(&lock.path, Some(65534), None).unwrap();
-            assert!(lock.owner().unwrap_err().contains("it belongs to user 65534; remove it"), "{:?}", lock.owner());
+            assert!(
+                lock.owner().unwrap_err().contains("the file belongs to user 65534; remove it"),
+                "{:?}",
+                lock.owner()
+            );
             assert!(lock.take().unwrap().is_some());
         }
     }
@@ -377,7 +393,7 @@ mod tests {
     fn l4_a_folder_of_ours_is_closed_to_others() {
         let home = Home::new();
         let pid = std::process::id();
-        let lock = home.left(pid, lock::began(pid));
+        let lock = home.left(pid, lock::process_start_time(pid));
         let folder = lock.path.parent().unwrap();
         fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
         assert!(lock.take().is_err(), "a live gateway keeps its directory");

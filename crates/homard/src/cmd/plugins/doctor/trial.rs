@@ -3,22 +3,23 @@
 
 use std::{os::unix::fs::symlink, path::PathBuf, process::Stdio, time::Duration};
 
-use homard_plugins::{Plugins, Settings, Setup, State, which_node};
+use homard_plugins::{PluginSetup, Plugins, ProcessState, Settings, which_node};
 use tokio::{
     process::Command,
     time::{Instant, timeout},
 };
 
-use super::super::{Shown, host};
+use super::super::{PluginList, host};
+use crate::render::duration;
 
 /// Timeout for a plugin's start, with everything that belongs to it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout for `node --version`.
-const NODE: Duration = Duration::from_secs(5);
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of a start.
-pub(super) struct Trial {
+pub(super) struct StartTrial {
     /// Time until the plugin was ready.
     pub(super) took: Duration,
     /// Accepted registrations.
@@ -28,40 +29,40 @@ pub(super) struct Trial {
 }
 
 /// Starts and stops a plugin; an error says why it cannot be started.
-pub(super) async fn start(shown: &Shown, id: &str) -> Result<Trial, String> {
-    let cannot = |error: std::io::Error| format!("there is no place to try it: {error}");
+pub(super) async fn start(shown: &PluginList, id: &str) -> Result<StartTrial, String> {
+    let cannot = |error: std::io::Error| format!("cannot prepare a temporary directory: {error}");
     let scratch = tempfile::tempdir().map_err(cannot)?;
     // Installed plugins are found there through a symlink.
     symlink(shown.setup.state.join("extensions"), scratch.path().join("extensions")).map_err(cannot)?;
     let settings = Settings { allow: vec![id.to_owned()], ..shown.setup.settings.clone() };
-    let setup = Setup { settings, state: scratch.path().to_owned(), ..shown.setup.clone() };
+    let setup = PluginSetup { settings, state: scratch.path().to_owned(), ..shown.setup.clone() };
     let host = host(&setup);
     let plugins = Plugins::open(setup, &host);
     let begun = Instant::now();
-    let is_late = timeout(PATIENCE, plugins.warm()).await.is_err();
+    let is_late = timeout(START_TIMEOUT, plugins.start_all()).await.is_err();
     let took = begun.elapsed();
     let status = plugins.status().into_iter().find(|status| status.id == id);
     plugins.close().await;
-    let status = status.ok_or("it is not there any more")?;
+    let status = status.ok_or("the plugin was removed during the check")?;
     match (status.error, status.state) {
-        _ if is_late => Err(format!("it is not ready after {} s", PATIENCE.as_secs())),
+        _ if is_late => Err(format!("not ready after {}", duration(START_TIMEOUT))),
         (Some(error), _) => Err(error),
-        (None, State::Down { why, .. }) => Err(why),
-        (None, State::Parked { .. }) => Err("it failed again and again".to_owned()),
-        (None, State::Off | State::Starting) => Err("it did not start".to_owned()),
-        (None, State::Up { .. }) => {
-            Ok(Trial { took, registered: status.registered.unwrap_or_default(), denied: status.denied })
+        (None, ProcessState::Down { why, .. }) => Err(why),
+        (None, ProcessState::CircuitOpen { .. }) => Err("it failed repeatedly".to_owned()),
+        (None, ProcessState::Off | ProcessState::Starting) => Err("it did not start".to_owned()),
+        (None, ProcessState::Up { .. }) => {
+            Ok(StartTrial { took, registered: status.registered.unwrap_or_default(), denied: status.denied })
         }
     }
 }
 
 /// Returns version and path of the Node that runs OpenClaw plugins. An error says what to do.
-pub(in crate::cmd) async fn node(setup: &Setup) -> Result<String, String> {
+pub(in crate::cmd) async fn node(setup: &PluginSetup) -> Result<String, String> {
     let path = setup.env.get("PATH").map(String::as_str).unwrap_or_default();
     let node: PathBuf = which_node(setup.settings.node.as_deref(), path).await?;
     let mut command = Command::new(&node);
     command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).env_clear().kill_on_drop(true);
-    let said = timeout(NODE, command.output()).await.ok().and_then(Result::ok);
+    let said = timeout(NODE_TIMEOUT, command.output()).await.ok().and_then(Result::ok);
     let version = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned()).unwrap_or_default();
     Ok(format!("{version} at {}", node.display()))
 }

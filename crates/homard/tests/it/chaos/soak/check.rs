@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, fmt};
 
 use serde_json::{Value, json};
 
-use super::{Soak, Tape, model::Model};
+use super::{SoakClients, Tape, model::SoakModel};
 use crate::{
-    chaos::life::{Life, is_long},
-    home::{Home, said},
+    chaos::gateway::{GatewayUnderTest, is_long},
+    home::{Home, run_command},
 };
 
 /// Minimum number of each kind.
@@ -25,7 +25,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Requests the timeline of every run.
-    pub(super) async fn of(soak: &Soak, model: &Model, home: &Home, life: &mut Life) -> Self {
+    pub(super) async fn of(soak: &SoakClients, model: &SoakModel, home: &Home, life: &mut GatewayUnderTest) -> Self {
         let mut report = Self { lives: BTreeMap::new(), counts: BTreeMap::new(), wrong: Vec::new() };
         for run in soak.sent.keys() {
             let id = life.ask("runs.trace", &json!({"id": run})).await;
@@ -41,7 +41,7 @@ impl Report {
             wrong.extend(as_asked(soak, model, (run, told), &report.lives));
             wrong.extend(adds_up(told));
             if place.is_multiple_of(SAMPLE) {
-                let said = said({
+                let said = run_command({
                     let mut command = home.command(&["trace", run, "--json"]);
                     command.env("HOMARD_GATEWAY_PORT", life.port.to_string());
                     command
@@ -64,7 +64,7 @@ impl Report {
         }
     }
 
-    pub(super) fn judge(&self, soak: &Soak, (runs, kills): (usize, usize)) {
+    pub(super) fn judge(&self, soak: &SoakClients, (runs, kills): (usize, usize)) {
         assert!(self.wrong.is_empty(), "{} things are wrong:\n{}", self.wrong.len(), self.wrong.join("\n"));
         let count = |what: &str| self.counts.get(what).copied().unwrap_or_default();
         assert!(self.lives.len() >= runs && soak.gone.len() == kills, "{self}");
@@ -104,7 +104,7 @@ const KINDS: &[&str] = &[
 ];
 
 /// Returns how much was received about a run.
-fn hearing(soak: &Soak, run: &str) -> Vec<&'static str> {
+fn hearing(soak: &SoakClients, run: &str) -> Vec<&'static str> {
     match last_tape(soak, run) {
         Some(tape) if tape.told.contains_key(&1) && tape.has_tools => {
             vec!["heard to the end", "heard from the beginning"]
@@ -173,7 +173,7 @@ fn all_has_a_name(told: &Value) -> Option<String> {
 }
 
 /// Checks that it was not accepted before it was sent, and did not end after its end was received.
-fn is_within(soak: &Soak, run: &str, told: &Value) -> Option<String> {
+fn is_within(soak: &SoakClients, run: &str, told: &Value) -> Option<String> {
     let sent = &soak.sent[run];
     let (accepted, ended) = (number(&told["run"]["acceptedAt"]), number(&told["run"]["endedAt"]));
     let (_, heard) = sent.end.as_ref().unwrap();
@@ -181,7 +181,7 @@ fn is_within(soak: &Soak, run: &str, told: &Value) -> Option<String> {
 }
 
 /// Checks that no work is reported for times without a process.
-fn nobody_was_there(soak: &Soak, told: &Value) -> Option<String> {
+fn nobody_was_there(soak: &SoakClients, told: &Value) -> Option<String> {
     let accepted = number(&told["run"]["acceptedAt"]);
     let is_work =
         |step: &&Value| step["aside"] == false && !["down", "queued", "more"].iter().any(|idle| step["step"] == *idle);
@@ -195,7 +195,7 @@ fn nobody_was_there(soak: &Soak, told: &Value) -> Option<String> {
 }
 
 /// Checks that the end equals the response of `agent.wait`.
-fn ended_as_told(soak: &Soak, run: &str, told: &Value) -> Option<String> {
+fn ended_as_told(soak: &SoakClients, run: &str, told: &Value) -> Option<String> {
     let (end, _) = soak.sent[run].end.as_ref().unwrap();
     let status = if told["run"]["status"] == "ok" { "ok" } else { "error" };
     let is_same =
@@ -204,13 +204,13 @@ fn ended_as_told(soak: &Soak, run: &str, told: &Value) -> Option<String> {
 }
 
 /// Returns the events of the process in which it ended; `None` if they came before the subscription.
-fn last_tape<'a>(soak: &'a Soak, run: &str) -> Option<&'a Tape> {
+fn last_tape<'a>(soak: &'a SoakClients, run: &str) -> Option<&'a Tape> {
     let lives = (0..=soak.life).rev().filter_map(|life| soak.tapes.get(&(run.to_owned(), life)));
     lives.into_iter().find(|tape| tape.is_over())
 }
 
 /// Checks that the timeline matches the events, to the end; from the beginning, if that was received.
-fn as_heard(soak: &Soak, run: &str, told: &Value) -> Vec<String> {
+fn as_heard(soak: &SoakClients, run: &str, told: &Value) -> Vec<String> {
     let Some(tape) = last_tape(soak, run) else { return Vec::new() };
     let mut wrong = Vec::new();
     let last = &tape.told.values().next_back().unwrap()["data"];
@@ -268,8 +268,8 @@ fn as_heard(soak: &Soak, run: &str, told: &Value) -> Vec<String> {
 
 /// Checks the number of model requests against the model's own count, for runs without a kill.
 fn as_asked(
-    soak: &Soak,
-    model: &Model,
+    soak: &SoakClients,
+    model: &SoakModel,
     (run, told): (&str, &Value),
     lives: &BTreeMap<String, Value>,
 ) -> Option<String> {

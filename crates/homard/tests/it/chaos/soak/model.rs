@@ -29,7 +29,7 @@ const SUMMARY: &str = "## Goal\nKeep the house.\n## Constraints\nnone\n## Progre
     the house stands by the sea where it always stood";
 
 /// A server that speaks Chat Completions.
-pub(super) struct Model {
+pub(super) struct SoakModel {
     address: SocketAddr,
     asked: Counts,
     is_over: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ pub(super) struct Model {
 /// Number of requests per message.
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
-impl Model {
+impl SoakModel {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (asked, is_over) = (Counts::default(), Arc::<AtomicBool>::default());
@@ -79,7 +79,7 @@ impl Model {
     }
 }
 
-impl Drop for Model {
+impl Drop for SoakModel {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         TcpStream::connect(self.address).unwrap();

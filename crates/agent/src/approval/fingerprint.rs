@@ -1,0 +1,99 @@
+//! Fingerprint of a command that a decision is bound to. If anything in it has changed, the decision is invalid.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Fingerprint of a command, taken when the approval is requested and again before it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandFingerprint {
+    /// Argument vector, with the absolute path of the program first.
+    pub argv: Vec<String>,
+    /// Working directory.
+    pub cwd: DirIdentity,
+    /// Digest of the whole environment; see [`digest`].
+    pub env: String,
+    /// Programs and files that it names.
+    pub files: Vec<FileIdentity>,
+    /// Session key.
+    pub session: String,
+    /// Run id.
+    pub run: String,
+    /// Name of its sandbox profile.
+    pub profile: String,
+    /// Digest of the settings of the git repository that it uses, if any.
+    #[serde(default)]
+    pub repository: Option<String>,
+}
+
+/// A directory and its identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirIdentity {
+    /// Path.
+    pub path: String,
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+}
+
+/// A file and its identity. A change of its content changes its ctime, which cannot be set by programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// Path.
+    pub path: String,
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Size.
+    pub size: u64,
+    /// Modification time, in nanoseconds.
+    pub written: i64,
+    /// Status change time (ctime), in nanoseconds.
+    pub changed: i64,
+}
+
+impl CommandFingerprint {
+    /// Returns the first difference, as a text for people.
+    pub fn difference(&self, now: &Self) -> Option<&'static str> {
+        let Self { argv, cwd, env, files, session, run, profile, repository } = self;
+        let same = [
+            (argv == &now.argv, "the command"),
+            (cwd == &now.cwd, "its working directory"),
+            (env == &now.env, "its environment"),
+            (files == &now.files, "a program or file that it names"),
+            (session == &now.session, "its session"),
+            (run == &now.run, "its run"),
+            (profile == &now.profile, "its sandbox"),
+            (repository == &now.repository, "the config, a hook or the attributes of the git repository"),
+        ];
+        same.into_iter().find(|(is_same, _)| !is_same).map(|(_, what)| what)
+    }
+}
+
+/// Digests an environment, regardless of order. The values are not stored, because they may be secrets.
+pub fn digest<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut variables: Vec<_> = variables.into_iter().collect();
+    variables.sort_unstable();
+    let mut digest = Sha256::new();
+    for text in variables.iter().flat_map(|(name, value)| [name, value]) {
+        // With lengths, so that bytes cannot shift between adjacent texts.
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_what_it_says_in_any_order() {
+        assert_eq!(digest([("A", "1"), ("B", "2")]), digest([("B", "2"), ("A", "1")]));
+        for other in [vec![("A", "1")], vec![("A", "1B"), ("", "2")], vec![("A", "2"), ("B", "1")], vec![]] {
+            assert_ne!(digest([("A", "1"), ("B", "2")]), digest(other.clone()), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Client payloads of approvals. One payload has the fields of both protocol generations; older clients ignore unknown
+//! ones.
+
+use serde_json::{Value, json};
+
+use super::{display, state::Approval};
+
+impl Approval {
+    /// Returns the command for display.
+    pub fn shown(&self) -> String {
+        // A command that is too long was rejected before.
+        display::display_command(&self.command).unwrap_or_default()
+    }
+
+    /// Payload of `exec.approval.requested`, and item of `exec.approval.list`.
+    pub fn requested(&self) -> Value {
+        json!({
+            "id": self.id, "request": self.request(), "createdAtMs": self.created_at_ms,
+            "expiresAtMs": self.expires_at_ms,
+        })
+    }
+
+    /// Payload of `exec.approval.resolved`. An expired request counts as denied.
+    pub fn resolved(&self, at: u64) -> Value {
+        json!({
+            "id": self.id, "decision": self.state.decision().unwrap_or("deny"), "resolvedBy": self.decided_by,
+            "ts": self.decided_at_ms.unwrap_or(at), "request": self.request(),
+        })
+    }
+
+    /// Result of `exec.approval.request` and `exec.approval.waitDecision`.
+    pub fn decision(&self) -> Value {
+        json!({
+            "id": self.id, "decision": self.state.decision(), "createdAtMs": self.created_at_ms,
+            "expiresAtMs": self.expires_at_ms,
+        })
+    }
+
+    /// Result of `exec.approval.get`.
+    pub fn view(&self) -> Value {
+        let told = |name: &str| self.told.get(name).cloned().unwrap_or_default();
+        json!({
+            "id": self.id, "commandText": self.shown(), "commandPreview": null, "allowedDecisions": self.allowed(),
+            "host": told("host"), "nodeId": told("nodeId"), "agentId": self.agent, "cwd": told("cwd"),
+            "resolvedPath": told("resolvedPath"), "sessionKey": told("sessionKey"),
+            "createdAtMs": self.created_at_ms, "expiresAtMs": self.expires_at_ms,
+        })
+    }
+
+    fn request(&self) -> Value {
+        let mut request = self.told.clone();
+        request.insert("command".to_owned(), self.shown().into());
+        request.entry("agentId").or_insert_with(|| self.agent.as_str().into());
+        for name in ["cwd", "host", "security", "ask", "resolvedPath", "sessionKey"] {
+            request.entry(name).or_insert(Value::Null);
+        }
+        request.insert("allowedDecisions".to_owned(), self.allowed());
+        let rules: Vec<String> =
+            self.rules().iter().filter_map(|rule| display::display_command(&rule.describe())).collect();
+        if !rules.is_empty() {
+            request.insert("alwaysAllows".to_owned(), rules.into());
+        }
+        request.into()
+    }
+
+    fn allowed(&self) -> Value {
+        self.offers().iter().map(|verdict| verdict.as_str()).collect()
+    }
+}

@@ -1,0 +1,322 @@
+//! Gathers the inputs of the system prompt once per run, and renders the prompt for each model that is asked.
+
+use std::sync::Arc;
+
+use homard_hooks::{BootstrapFile, Hooks, InternalEvent};
+use homard_model::{ModelSpec, ReasoningLevel, ToolSpec};
+use homard_proto::{Route, SessionId, SessionKey, session::Record};
+use homard_store::{PromptMode, timeline::PromptCuts};
+use homard_workspace::{AgentPersona, Audience, BootstrapReader, LoadRule, PageBody, PromptPage, page_of};
+use serde_json::json;
+
+use super::{
+    prompt::{self, SystemPrompt},
+    prompt_config::{PromptConfig, PromptStyle, SkillKit},
+    prompt_input::{self, PromptContext, RuntimeInfo, StableInput, TurnInput, Wording},
+    report::{ContextReport, ReportParams, ReportSource},
+    shortening,
+};
+use crate::{
+    command::OWNER,
+    profile::Profile,
+    sandboxing::WorkspaceAccess,
+    tool::{RunOrigin, Toolbox},
+};
+
+/// What was read from disk when a run started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PromptFiles {
+    pages: Vec<PromptPage>,
+    identity: AgentPersona,
+    pub(crate) kit: Arc<SkillKit>,
+    /// Why the run must not start: its workspace is unusable, or a hook that guards the prompt's files failed.
+    pub(crate) refusal: Option<String>,
+}
+
+/// Reads the inputs of a session's prompt. A run that may not read the workspace gets only the files with instructions,
+/// and no skills, because it cannot read them.
+pub(crate) async fn gather(
+    profile: &Profile,
+    (origin, key): (&RunOrigin, &SessionKey),
+    hooks: &Hooks,
+    (session, at): (Option<&SessionId>, u64),
+) -> PromptFiles {
+    let setting = &profile.prompt;
+    let is_open = profile.may_read_workspace((origin, key));
+    let kit = if is_open { setting.skills.get() } else { Arc::default() };
+    let Some(workspace) = setting.workspace.clone() else { return PromptFiles { kit, ..PromptFiles::default() } };
+    let (reader, limits, is_without) = (setting.reader.clone(), setting.limits, setting.omits_files);
+    let audience = match is_open {
+        false => Audience::NonOwner,
+        true if key.is_subagent() => Audience::Subagent,
+        true => Audience::Main,
+    };
+    let own = profile.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        own.make_workspace()?;
+        Ok(if is_without { Vec::new() } else { reader.pages(&workspace, audience, &limits) })
+    });
+    let pages = match reading.await {
+        Ok(Ok(pages)) => pages,
+        Ok(Err(refusal)) => return PromptFiles { kit, refusal: Some(refusal), ..PromptFiles::default() },
+        Err(error) => {
+            tracing::error!(%key, %error, "failed to read the workspace; the run continues without its files");
+            Vec::new()
+        }
+    };
+    let mut pages = match run_bootstrap_hooks(hooks, pages, (profile, key), (session, at)).await {
+        Ok(pages) => pages,
+        Err(refusal) => return PromptFiles { kit, refusal: Some(refusal), ..PromptFiles::default() },
+    };
+    pages.retain(|page| audience.admits(&page.name));
+    PromptFiles { identity: AgentPersona::of(&pages), pages, kit, refusal: None }
+}
+
+/// Runs the hooks that may change the files of the prompt. An error if a guarding hook failed.
+async fn run_bootstrap_hooks(
+    hooks: &Hooks,
+    pages: Vec<PromptPage>,
+    (profile, key): (&Profile, &SessionKey),
+    (session, at): (Option<&SessionId>, u64),
+) -> Result<Vec<PromptPage>, String> {
+    if !hooks.has_listener("agent", "bootstrap") {
+        return Ok(pages);
+    }
+    let files: Vec<_> = pages.iter().map(file_of).collect();
+    let context =
+        json!({"workspaceDir": profile.home(), "sessionKey": key, "sessionId": session, "agentId": profile.id});
+    let mut signal = InternalEvent {
+        kind: "agent".to_owned(),
+        action: "bootstrap".to_owned(),
+        session_key: key.to_string(),
+        context: context.as_object().cloned().unwrap_or_default(),
+        timestamp: at,
+        messages: Vec::new(),
+    };
+    signal.set_files(&files);
+    let Some(wanted) = hooks.emit_guarded(signal).await?.files() else {
+        tracing::warn!(%key, "hook returned invalid prompt files; keeping the original ones");
+        return Ok(pages);
+    };
+    let limits = &profile.prompt.limits;
+    let mut left = limits.total;
+    let (reader, known) = (profile.prompt.reader.clone(), files.clone());
+    let allowed = tokio::task::spawn_blocking(move || {
+        let is_allowed = |file: &BootstrapFile| known.contains(file) || may_load(&reader, file);
+        wanted.into_iter().filter(is_allowed).collect::<Vec<_>>()
+    });
+    let wanted = match allowed.await {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            tracing::error!(%key, %error, "failed to check the prompt files of hooks; the run continues without them");
+            return Ok(pages);
+        }
+    };
+    let page = |file: BootstrapFile| match files.iter().position(|known| *known == file) {
+        Some(place) => pages[place].clone(),
+        None => page_of(file.name, file.path, file.content.as_deref(), limits),
+    };
+    // Files added by hooks share the total limit of all files.
+    let has_room = |page: &PromptPage| {
+        let had = left;
+        left = left.saturating_sub(page.chars);
+        had > 0
+    };
+    Ok(wanted.into_iter().map(page).take_while(has_room).collect())
+}
+
+/// True if a file added by a hook may go into the prompt: not if a running command may have written it.
+fn may_load(reader: &BootstrapReader, file: &BootstrapFile) -> bool {
+    match reader.rule(&file.path) {
+        LoadRule::File | LoadRule::Target(_) => true,
+        LoadRule::Text(text) => file.content.as_deref() == Some(text.as_str()),
+        LoadRule::Nothing => false,
+    }
+}
+
+fn file_of(page: &PromptPage) -> BootstrapFile {
+    let content = match &page.body {
+        PageBody::Whole(text) | PageBody::Cut(text) => Some(text.clone()),
+        PageBody::Missing | PageBody::Unusable(_) => None,
+    };
+    BootstrapFile {
+        name: page.name.to_string(),
+        path: page.path.clone(),
+        content,
+        missing: matches!(page.body, PageBody::Missing),
+    }
+}
+
+/// Inputs of a run's system prompt.
+#[derive(Debug)]
+pub(crate) struct PromptInput {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) key: SessionKey,
+    pub(crate) files: PromptFiles,
+    /// The caller's addition.
+    pub(crate) extra: Option<String>,
+    /// Channel of the message.
+    pub(crate) channel: Option<String>,
+    /// Visibility of reasoning.
+    pub(crate) reasoning: String,
+}
+
+impl PromptInput {
+    /// Creates the inputs for a run with the caller's addition and its route; files are gathered later.
+    pub(crate) fn new(
+        profile: &Arc<Profile>,
+        key: &SessionKey,
+        record: &Record,
+        (extra, route): (Option<&str>, &Route),
+    ) -> Self {
+        let kept = record.extra.get("reasoningLevel").and_then(|level| level.as_str());
+        Self {
+            profile: profile.clone(),
+            key: key.clone(),
+            files: PromptFiles::default(),
+            extra: extra.map(str::to_owned),
+            channel: route.channel.clone(),
+            reasoning: kept.unwrap_or(profile.levels(profile.spec()).reasoning).to_owned(),
+        }
+    }
+
+    /// Renders the system prompt for a model.
+    pub(crate) fn prompt(&self, spec: &ModelSpec, level: ReasoningLevel, tools: &[ToolSpec]) -> SystemPrompt {
+        self.with_context(spec, level, tools, prompt::render)
+    }
+
+    /// Returns the tool specs for a model.
+    pub(crate) fn tool_specs(&self, spec: &ModelSpec, toolbox: &Toolbox) -> Arc<[ToolSpec]> {
+        match choose_mode(&self.profile.prompt, &self.key, spec).1 {
+            Wording::Rich => toolbox.specs(),
+            Wording::Lean => toolbox.compact_specs(),
+        }
+    }
+
+    /// Builds the context report for a model: the parts of the system prompt and their sizes.
+    pub(crate) fn report(
+        &self,
+        spec: &ModelSpec,
+        level: ReasoningLevel,
+        tools: &[ToolSpec],
+        (session, at): (&SessionId, u64),
+    ) -> ContextReport {
+        let profile = &self.profile;
+        let about = ReportParams {
+            source: ReportSource::Estimate,
+            at,
+            session,
+            key: &self.key,
+            model: (&spec.provider, &spec.model),
+            window: Some(spec.context_window),
+            page_cap: self.profile.prompt.limits.per_file,
+            sandbox: profile.sandboxing.mode.name(),
+            confines_commands: profile.confines_commands,
+        };
+        let mut report =
+            self.with_context(spec, level, tools, |scene| ContextReport::of(scene, &prompt::render(scene), &about));
+        report.tools.left_out = self.left_out(spec);
+        report.shortened = self.shortened(spec, report.tools.left_out.len());
+        report
+    }
+
+    /// Returns what the prompt for a model leaves out or truncates, with this number of tools.
+    pub(crate) fn shortened(&self, spec: &ModelSpec, tools: usize) -> Option<PromptCuts> {
+        let shortened = shortening::of(self.profile.prompt.style, spec, &self.files.pages)?;
+        Some(PromptCuts { tools: tools as u64, ..shortened })
+    }
+
+    /// Returns the tools that the owner has and the model does not see. MCP tools first, because they were configured
+    /// by hand.
+    fn left_out(&self, spec: &ModelSpec) -> Vec<String> {
+        let owner = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
+        let all = self.profile.tools_for((&owner, &self.key), spec);
+        let told = self.tool_specs(spec, &all);
+        let is_told = |name: &String| told.iter().any(|spec| spec.name == *name);
+        let mut names: Vec<_> = all.names().into_iter().filter(|name| !is_told(name)).collect();
+        names.sort_by_key(|name| !name.contains("__"));
+        names
+    }
+
+    fn with_context<T>(
+        &self,
+        spec: &ModelSpec,
+        level: ReasoningLevel,
+        tools: &[ToolSpec],
+        then: impl FnOnce(&PromptContext<'_>) -> T,
+    ) -> T {
+        let Self { profile, key, files: found, .. } = self;
+        let setting = &profile.prompt;
+        let name = |spec: &ModelSpec| format!("{}/{}", spec.provider, spec.model);
+        let (model, default) = (name(spec), name(profile.spec()));
+        let (own, read) = (&profile.identity, &found.identity);
+        let either = |own: &'_ Option<String>, read: &'_ Option<String>| own.clone().or_else(|| read.clone());
+        let (called, emoji, theme) =
+            (either(&own.name, &read.name), either(&own.emoji, &read.emoji), either(&own.theme, &read.theme));
+        let zone = setting.zone.as_ref().and_then(|zone| zone.iana_name());
+        let machine = &setting.machine;
+        let (mode, wording) = choose_mode(setting, key, spec);
+        then(&PromptContext {
+            mode,
+            wording,
+            stable: StableInput {
+                identity: prompt_input::PromptIdentity {
+                    display_name: profile.name.as_deref(),
+                    name: called.as_deref(),
+                    emoji: emoji.as_deref(),
+                    theme: theme.as_deref(),
+                },
+                tools,
+                skills: &found.kit.block,
+                aliases: &setting.aliases,
+                workspace: &profile.workdir,
+                docs: setting.docs.as_deref(),
+                sandbox: profile.sandbox.as_ref().map(|sandbox| prompt_input::PromptSandbox {
+                    dir: &profile.workdir,
+                    access: match sandbox.access {
+                        WorkspaceAccess::None => prompt_input::SandboxAccess::None,
+                        WorkspaceAccess::Ro => prompt_input::SandboxAccess::Read,
+                        WorkspaceAccess::Rw => prompt_input::SandboxAccess::Write,
+                    },
+                    mount: sandbox.readable(),
+                    browser: prompt_input::Browser::None,
+                    elevated: None,
+                }),
+                owners: &[],
+                zone,
+                files: &found.pages,
+                voice: None,
+                needs_tags: homard_model::uses_reasoning_tags(&spec.provider),
+                heartbeat: setting.heartbeat.as_deref(),
+            },
+            turn: TurnInput {
+                extra: self.extra.as_deref(),
+                channel: self.channel.as_deref(),
+                capabilities: &[],
+                hints: &[],
+                reactions: None,
+                runtime: RuntimeInfo {
+                    agent: profile.id.as_str(),
+                    host: machine.host.as_deref(),
+                    repo: machine.repo.as_deref(),
+                    os: machine.os.as_deref(),
+                    arch: machine.arch.as_deref(),
+                    model: Some(&model),
+                    default_model: Some(&default),
+                    shell: machine.shell.as_deref(),
+                },
+                thinking: level.as_str(),
+                reasoning: &self.reasoning,
+            },
+        })
+    }
+}
+
+/// Selects prompt mode and wording for a model.
+fn choose_mode(setting: &PromptConfig, key: &SessionKey, spec: &ModelSpec) -> (PromptMode, Wording) {
+    let usual = match setting.style {
+        PromptStyle::Bare => PromptMode::None,
+        PromptStyle::Auto | PromptStyle::Rich | PromptStyle::Lean => prompt_input::mode_of(key),
+    };
+    (setting.mode.unwrap_or(usual), shortening::wording(setting.style, spec))
+}

@@ -1,0 +1,370 @@
+//! Outgoing channel messages: their destination (`plan`), their conversion into messages (`line`), and their delivery
+//! (`sender`).
+//!
+//! A run puts its messages into the store's outbox, the final replies in the commit of its end. From then on they are
+//! never lost: one task per target delivers them in order. The state `sending` is on disk before the channel is called,
+//! so after a crash it is known which messages may have arrived. Those are reported, also to their chat (`notice`), and
+//! not sent again, unless the channel deduplicates.
+
+mod hooks;
+mod notice;
+mod payload;
+pub(crate) mod plan;
+mod result;
+pub(crate) mod run_output;
+mod sender;
+
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use homard_proto::{Route, RunId, SessionKey};
+use homard_store::{
+    Delivery, DeliveryRow, DeliveryState, DeliveryTarget, Error as StoreError, Rec, ReplyDelivery, Verdict,
+    outbox::TTL_MS,
+};
+use tokio::sync::Notify;
+
+use crate::{
+    channel_sender::{ChannelSender, ChannelTraits},
+    hub::{Hub, HubEvent, Shared},
+    schedule::heartbeat::{self, HeartbeatConfig},
+    writer::AfterCommit,
+};
+use payload::OutboxPayload;
+pub use plan::DEFAULT_CHANNEL;
+use plan::{DeliveryPlan, DeliveryRequest};
+pub use result::DeliveryResult;
+use run_output::RunOutput;
+
+/// Reason for the unknown state of a message that was being sent when the process ended.
+const UNKNOWN_REASON: &str = "the process ended while the message was being sent, and the channel cannot confirm it; check \
+                          the channel before you send it again";
+
+/// Rules for outgoing messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryRules {
+    /// Default channel of sessions without a last channel.
+    pub default_channel: String,
+    /// Time limit for sending a block, before the rest of the answer is sent at once.
+    pub block_limit: Duration,
+}
+
+impl Default for DeliveryRules {
+    fn default() -> Self {
+        Self { default_channel: DEFAULT_CHANNEL.to_owned(), block_limit: Duration::from_secs(15) }
+    }
+}
+
+/// Final state of a delivery, published once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryReport {
+    /// Run that sent it.
+    pub run: Option<RunId>,
+    /// Id of the delivery.
+    pub id: String,
+    /// Recipient.
+    pub target: DeliveryTarget,
+    /// Sent, dead, or unknown.
+    pub state: DeliveryState,
+    /// Why it was not delivered, or is not known to be.
+    pub why: Option<String>,
+    /// True if the delivery was best effort.
+    pub is_best_effort: bool,
+}
+
+impl DeliveryReport {
+    fn new(delivery: &Delivery, state: DeliveryState, why: Option<&str>) -> Self {
+        let why = match (&state, why) {
+            (DeliveryState::Dead { reason }, None) => Some(reason.clone()),
+            (_, why) => why.map(str::to_owned),
+        };
+        let is_best_effort = OutboxPayload::of(delivery).is_best_effort;
+        let (run, id, target) = (delivery.run.clone(), delivery.id.clone(), delivery.target.clone());
+        Self { run, id, target, state, why, is_best_effort }
+    }
+}
+
+type TargetQueues = HashMap<DeliveryTarget, VecDeque<QueuedDelivery>>;
+
+/// Queued deliveries and their channel sender.
+#[derive(Default)]
+pub(crate) struct Deliveries {
+    sender: OnceLock<Arc<dyn ChannelSender>>,
+    /// A target is in the map while a task serves it.
+    queues: Mutex<TargetQueues>,
+    /// Notified when a delivery was withdrawn or tried, and when a target's queue is empty.
+    changed: Notify,
+}
+
+impl fmt::Debug for Deliveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deliveries").field("has_sender", &self.sender.get().is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A queued delivery.
+#[derive(Debug)]
+struct QueuedDelivery {
+    row: DeliveryRow,
+    payload: OutboxPayload,
+    /// Channel output of its run, if the run is of this process.
+    output: Option<Arc<RunOutput>>,
+    /// Earliest time to send it, in milliseconds since the epoch. `None` until it is at the head of the queue.
+    due: Option<u64>,
+    is_sending: bool,
+    /// True if its withdrawal is stored.
+    is_withdrawn: bool,
+}
+
+impl QueuedDelivery {
+    fn new(row: DeliveryRow, line: Option<Arc<RunOutput>>) -> Self {
+        let due = match row.state {
+            DeliveryState::Failed { retry_at, .. } => Some(retry_at),
+            DeliveryState::Queued
+            | DeliveryState::Sending
+            | DeliveryState::Sent { .. }
+            | DeliveryState::Unknown
+            | DeliveryState::Dead { .. } => None,
+        };
+        let letter = OutboxPayload::of(&row.delivery);
+        Self { row, payload: letter, output: line, due, is_sending: false, is_withdrawn: false }
+    }
+
+    /// Returns why it is no longer sent, if its run withdrew it.
+    fn withdrawal(&self) -> Option<&'static str> {
+        self.output.as_ref()?.withdrawal(self.payload.block?)
+    }
+}
+
+impl Deliveries {
+    /// Returns the properties of a channel; `None` if it is not configured.
+    pub(crate) fn traits(&self, channel: &str) -> Option<ChannelTraits> {
+        self.sender.get()?.traits(channel)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TargetQueues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Withdraws queued blocks that a run's output no longer relies on. The records must be stored before the run's
+    /// end; the results are published afterwards.
+    pub(crate) fn withdraw(&self, line: &Arc<RunOutput>, at: u64) -> (Vec<Rec>, Vec<DeliveryReport>) {
+        let (mut records, mut told) = (Vec::new(), Vec::new());
+        for item in self.lock().get_mut(line.target()).into_iter().flatten() {
+            let is_of = item.output.as_ref().is_some_and(|of| Arc::ptr_eq(of, line));
+            if !is_of || item.is_sending || item.is_withdrawn {
+                continue;
+            }
+            let Some(why) = item.withdrawal() else { continue };
+            item.is_withdrawn = true;
+            let state = DeliveryState::Dead { reason: why.to_owned() };
+            records.push(Rec::Deliver { id: item.row.delivery.id.clone(), state: state.clone(), at });
+            told.push(DeliveryReport::new(&item.row.delivery, state, None));
+        }
+        if !records.is_empty() {
+            self.changed.notify_waiters();
+        }
+        (records, told)
+    }
+}
+
+/// Builds the records that queue deliveries.
+pub(crate) fn queue_records(deliveries: &[Delivery]) -> impl Iterator<Item = Rec> {
+    deliveries.iter().cloned().map(|delivery| Rec::Queue(Box::new(delivery)))
+}
+
+impl Shared {
+    /// Stores records and queues their deliveries under one lock: the store requires that deliveries to a target are
+    /// sent in the order in which they were stored, so concurrent runs must have the same order in memory and on disk.
+    /// A delivery that is not stored is not sent, because the record of its sending follows it.
+    pub(crate) fn send_deliveries(
+        self: &Arc<Self>,
+        (records, then): (Vec<Rec>, AfterCommit),
+        deliveries: Vec<Delivery>,
+        line: Option<&Arc<RunOutput>>,
+    ) {
+        let mut queues = self.deliveries.lock();
+        self.writer.send(records, then);
+        for delivery in deliveries {
+            self.put(&mut queues, QueuedDelivery::new(DeliveryRow::new(delivery), line.cloned()));
+        }
+    }
+
+    fn put(self: &Arc<Self>, queues: &mut TargetQueues, item: QueuedDelivery) {
+        let target = item.row.delivery.target.clone();
+        match queues.entry(target.clone()) {
+            Entry::Occupied(mut queue) => queue.get_mut().push_back(item),
+            Entry::Vacant(queue) => {
+                queue.insert(VecDeque::from([item]));
+                // The task ends when its target's queue is empty, or at shutdown.
+                drop(self.spawn("post", sender::serve(self.clone(), target)));
+            }
+        }
+    }
+
+    /// Logs and publishes final states of deliveries.
+    pub(crate) fn report(&self, delivered: impl IntoIterator<Item = DeliveryReport>) {
+        for told in delivered {
+            let (channel, why) = (&told.target.channel, told.why.as_deref().unwrap_or_default());
+            match &told.state {
+                DeliveryState::Dead { .. } => tracing::warn!(id = told.id, channel, why, "a message was not delivered"),
+                DeliveryState::Unknown => {
+                    tracing::warn!(id = told.id, channel, why, "it is not known whether a message was delivered");
+                }
+                DeliveryState::Sent { .. }
+                | DeliveryState::Queued
+                | DeliveryState::Sending
+                | DeliveryState::Failed { .. } => {}
+            }
+            self.publish(HubEvent::Delivery(Box::new(told)));
+        }
+    }
+
+    /// Publishes that a run's answer has no destination, if that was known before the run started.
+    pub(crate) fn report_undeliverable(&self, run: &RunId, post: &ReplyDelivery) {
+        let Some(why) = &post.trouble else { return };
+        self.report([DeliveryReport {
+            run: Some(run.clone()),
+            id: format!("{run}/0.0"),
+            // There is no target; the text names the requested one.
+            target: DeliveryTarget { channel: String::new(), account: String::new(), to: String::new() },
+            state: DeliveryState::Dead { reason: why.clone() },
+            why: Some(why.clone()),
+            is_best_effort: post.is_best_effort,
+        }]);
+    }
+
+    /// Recovers the outbox of the previous process.
+    pub(crate) async fn recover_outbox(self: &Arc<Self>) -> Result<(), StoreError> {
+        let now = self.ambient.now_ms();
+        let (mut waiting, mut records, mut notices) = (Vec::new(), Vec::new(), Vec::new());
+        for row in self.store.outbox().await? {
+            let (id, is_old) = (row.delivery.id.clone(), now > row.delivery.at.saturating_add(TTL_MS));
+            match row.state {
+                DeliveryState::Queued | DeliveryState::Failed { .. } => waiting.push(row),
+                DeliveryState::Unknown if is_old => {
+                    let reason = "the delivery was never confirmed".to_owned();
+                    records.push(Rec::Deliver { id, state: DeliveryState::Dead { reason }, at: now });
+                }
+                DeliveryState::Unknown => {
+                    notices.extend(notice::of(&row.delivery, &row.state, now));
+                    self.report([DeliveryReport::new(&row.delivery, DeliveryState::Unknown, Some(UNKNOWN_REASON))]);
+                }
+                DeliveryState::Sending | DeliveryState::Sent { .. } | DeliveryState::Dead { .. } => {}
+            }
+        }
+        if !records.is_empty() {
+            self.writer.commit(records).await?;
+        }
+        // The store knows the id of a notice that an earlier start queued, and does not queue it again.
+        let verdicts = self.writer.commit_with_verdicts(queue_records(&notices).collect()).await?;
+        let stored = notices.into_iter().zip(verdicts).filter(|(_, verdict)| *verdict == Verdict::Stored);
+        waiting.extend(stored.map(|(notice, _)| DeliveryRow::new(notice)));
+        // In the order of the store, and nothing is sent before all of them are in line.
+        let mut queues = self.deliveries.lock();
+        for row in waiting {
+            self.put(&mut queues, QueuedDelivery::new(row, None));
+        }
+        Ok(())
+    }
+}
+
+impl Hub {
+    /// Sets the channel sender. Can be set once; later calls are ignored. Call it before [`recover`](Self::recover),
+    /// which resumes undelivered messages.
+    pub fn set_channel_sender(&self, courier: Arc<dyn ChannelSender>) {
+        self.0.deliveries.sender.get_or_init(|| courier);
+    }
+
+    /// Waits until the queues are empty or the process shuts down.
+    pub async fn wait_delivered(&self) {
+        loop {
+            let changed = self.0.deliveries.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.0.deliveries.lock().is_empty() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.0.draining.cancelled() => return,
+                () = changed => {}
+            }
+        }
+    }
+
+    /// Returns undelivered messages in the order in which they were queued: queued ones, those with unknown state, and
+    /// those given up within the last day.
+    pub async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.0.store.outbox().await
+    }
+
+    /// Returns the properties of a channel; `None` if it is not configured.
+    pub fn channel_traits(&self, channel: &str) -> Option<ChannelTraits> {
+        self.0.deliveries.traits(channel)
+    }
+
+    /// Plans the delivery of a reply to the origin of a message, if that is an external channel that can be written to.
+    pub fn reply_delivery(&self, key: &SessionKey, from: &Route) -> Option<ReplyDelivery> {
+        plan::origin(from, plan::INTERNAL, |channel| self.channel_traits(channel))?;
+        Some(ReplyDelivery {
+            is_origin: true,
+            tells_tools: plan::announces_tools(key.kind()),
+            ..ReplyDelivery::default()
+        })
+    }
+
+    /// Plans the delivery of a heartbeat's findings; an error says why there is no chat. Unlike a requested answer, a
+    /// finding is not sent to a channel on which the owner has never written.
+    pub(crate) async fn plan_heartbeat(
+        &self,
+        key: &SessionKey,
+        pulse: &HeartbeatConfig,
+    ) -> Result<(Route, ReplyDelivery), String> {
+        let to = (pulse.to.as_deref(), pulse.account.as_deref());
+        let channel = match &pulse.target {
+            heartbeat::HeartbeatTarget::Nowhere => return Err("target-none".to_owned()),
+            heartbeat::HeartbeatTarget::Last => {
+                let record = self.record(key).await.map_err(|error| error.to_string())?;
+                let last = record.as_ref().map(plan::last_route).unwrap_or_default();
+                last.channel.filter(|channel| channel != plan::INTERNAL).ok_or("no-target")?
+            }
+            heartbeat::HeartbeatTarget::Channel(channel) => channel.clone(),
+        };
+        let wish = DeliveryRequest { is_wanted: true, route: Route::new(Some(&channel), to.0, to.1, None) };
+        let (route, post) = self.plan_delivery(key, &wish, false).await?.ok_or("no-target")?;
+        Ok((route, ReplyDelivery { tells_tools: false, ..post }))
+    }
+
+    /// Plans the delivery of a request's answer; an error says why it cannot be delivered.
+    pub(crate) async fn plan_delivery(
+        &self,
+        key: &SessionKey,
+        wish: &DeliveryRequest,
+        is_best_effort: bool,
+    ) -> Result<Option<(Route, ReplyDelivery)>, String> {
+        if !wish.is_wanted {
+            return Ok(None);
+        }
+        let record = self.record(key).await.map_err(|error| error.to_string())?;
+        let last = record.as_ref().map(plan::last_route).unwrap_or_default();
+        let usual = self.rules().delivery.default_channel.clone();
+        let post = ReplyDelivery {
+            is_best_effort,
+            tells_tools: plan::announces_tools(key.kind()),
+            ..ReplyDelivery::default()
+        };
+        match plan::plan(wish, &last, &usual, |channel| self.channel_traits(channel)) {
+            DeliveryPlan::SubscribersOnly => Ok(None),
+            DeliveryPlan::To(route) => Ok(Some((route, post))),
+            DeliveryPlan::Unavailable(why) if is_best_effort => {
+                Ok(Some((Route::default(), ReplyDelivery { trouble: Some(why), ..post })))
+            }
+            DeliveryPlan::Unavailable(why) => Err(why),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Delivery result of a run's channel messages, for callers that ask.
+
+use std::time::Duration;
+
+use homard_proto::RunId;
+use homard_store::{DeliveryRow, DeliveryState, DeliveryTarget, Error as StoreError};
+use tokio::time::timeout;
+
+use super::{Deliveries, payload::OutboxPayload, run_output::is_withdrawal};
+use crate::hub::Hub;
+
+/// Delivery result of a run's channel messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryResult {
+    /// Everything was delivered, or there was nothing to deliver.
+    Delivered,
+    /// Some messages are queued or wait for a retry; with the last error, if any.
+    Waiting(Option<String>),
+    /// It is unknown whether some were delivered.
+    Unknown {
+        /// Recipient.
+        place: String,
+    },
+    /// Some will never be delivered.
+    Refused {
+        /// Recipient.
+        place: String,
+        /// Reason.
+        why: String,
+        /// True if the delivery was best effort.
+        is_best_effort: bool,
+    },
+}
+
+impl DeliveryResult {
+    /// Returns the worst result of these deliveries.
+    fn of(rows: &[DeliveryRow]) -> Self {
+        let each = || rows.iter().map(Self::of_one);
+        let refused = each().find(|arrival| matches!(arrival, Self::Refused { .. }));
+        let unknown = || each().find(|arrival| matches!(arrival, Self::Unknown { .. }));
+        let waiting = || each().find(|arrival| matches!(arrival, Self::Waiting(_)));
+        refused.or_else(unknown).or_else(waiting).unwrap_or(Self::Delivered)
+    }
+
+    fn of_one(row: &DeliveryRow) -> Self {
+        let DeliveryTarget { channel, to, .. } = &row.delivery.target;
+        let place = format!("{channel}:{to}");
+        match &row.state {
+            DeliveryState::Sent { .. } => Self::Delivered,
+            DeliveryState::Queued | DeliveryState::Sending => Self::Waiting(None),
+            DeliveryState::Failed { reason, .. } => Self::Waiting(Some(reason.clone())),
+            DeliveryState::Unknown => Self::Unknown { place },
+            DeliveryState::Dead { reason } if is_withdrawal(reason) => Self::Delivered,
+            DeliveryState::Dead { reason } => Self::Refused {
+                place,
+                why: reason.clone(),
+                is_best_effort: OutboxPayload::of(&row.delivery).is_best_effort,
+            },
+        }
+    }
+}
+
+impl Deliveries {
+    /// True if a message of a run was not tried yet.
+    fn is_untried(&self, run: &RunId) -> bool {
+        let queues = self.lock();
+        let mut items = queues.values().flatten();
+        items.any(|item| item.row.delivery.run.as_ref() == Some(run) && item.row.attempts == 0 && !item.is_withdrawn)
+    }
+}
+
+impl Hub {
+    /// Returns the delivery result of a run. Waits up to `patience` for the first attempts.
+    pub async fn delivery_result(&self, run: &RunId, patience: Duration) -> Result<DeliveryResult, StoreError> {
+        let tried = async {
+            loop {
+                let changed = self.0.deliveries.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if !self.0.deliveries.is_untried(run) {
+                    return;
+                }
+                tokio::select! {
+                    biased;
+                    () = self.0.draining.cancelled() => return,
+                    () = changed => {}
+                }
+            }
+        };
+        // After the timeout, the current state is returned.
+        timeout(patience, tried).await.ok();
+        let mut rows = self.outbox().await?;
+        rows.retain(|row| row.delivery.run.as_ref() == Some(run));
+        Ok(DeliveryResult::of(&rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_store::Delivery;
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(state: DeliveryState) -> DeliveryRow {
+        let target = DeliveryTarget { channel: "telegram".to_owned(), account: String::new(), to: "7".to_owned() };
+        let (id, key, payload) = ("k/0.0".to_owned(), "k/0.0".to_owned(), json!({"text": "x", "isBestEffort": true}));
+        let delivery = Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 };
+        DeliveryRow { state, ..DeliveryRow::new(delivery) }
+    }
+
+    #[test]
+    fn the_worst_is_told() {
+        let dead = |reason: &str| row(DeliveryState::Dead { reason: reason.to_owned() });
+        let busy = row(DeliveryState::Failed { retry_at: 0, reason: "busy".to_owned() });
+        let (queued, unknown) = (row(DeliveryState::Queued), row(DeliveryState::Unknown));
+        let place = || "telegram:7".to_owned();
+        assert_eq!(DeliveryResult::of(&[]), DeliveryResult::Delivered);
+        assert_eq!(
+            DeliveryResult::of(&[dead("aborted"), row(DeliveryState::Sent { provider_id: None })]),
+            DeliveryResult::Delivered
+        );
+        assert_eq!(DeliveryResult::of(&[queued]), DeliveryResult::Waiting(None));
+        assert_eq!(DeliveryResult::of(std::slice::from_ref(&busy)), DeliveryResult::Waiting(Some("busy".to_owned())));
+        assert_eq!(DeliveryResult::of(&[busy.clone(), unknown.clone()]), DeliveryResult::Unknown { place: place() });
+        let refused = DeliveryResult::Refused { place: place(), why: "blocked".to_owned(), is_best_effort: true };
+        assert_eq!(DeliveryResult::of(&[busy, unknown, dead("blocked")]), refused);
+    }
+}

@@ -1,0 +1,204 @@
+//! The history of a session as sent to a model, with the transcript entry of each message.
+//!
+//! A compaction must know the first entry it keeps and the previous summary. Both are kept here, so that its cost
+//! depends on the size of the history and not of the transcript.
+
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
+
+use homard_compact::{HistoryLine, escalate};
+use homard_proto::{EntryId, message::Message, transcript::Entry};
+use homard_store::branch::{self, ContextView, Summary};
+use serde_json::Value;
+
+use crate::context::budget::MeasuredHistory;
+
+/// History of a session for a model. Dereferences to its messages, with the summary of the last compaction first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SessionHistory {
+    /// As in the transcript.
+    view: ContextView,
+    /// As sent to a model.
+    messages: Vec<Arc<Message>>,
+    /// Cached token estimate of each message: every request needs the size of the history.
+    estimates: Vec<OnceLock<u64>>,
+    /// Original of the message that a run shows in changed form, and its index.
+    original: Option<(usize, Arc<Message>)>,
+}
+
+impl Deref for SessionHistory {
+    type Target = [Arc<Message>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.messages
+    }
+}
+
+impl SessionHistory {
+    /// Reads the history from a transcript.
+    pub(crate) fn read(entries: &[Entry]) -> Self {
+        Self::of(branch::view(entries))
+    }
+
+    fn of(view: ContextView) -> Self {
+        let most = view.summary.as_ref().and_then(|summary| escalate::kept_chars(&summary.details));
+        let shown = |(place, (_, message)): (usize, &(EntryId, Arc<Message>))| {
+            // Tool results kept by a compaction are shortened as it specified.
+            let short = most.filter(|_| place < view.kept).and_then(|most| escalate::truncate_result(message, most));
+            short.map_or_else(|| message.clone(), Arc::new)
+        };
+        let summary = view.summary.iter().map(|summary| summary.message.clone());
+        let told: Vec<_> = summary.chain(view.lines.iter().enumerate().map(shown)).collect();
+        let weights = vec![OnceLock::new(); told.len()];
+        Self { view, messages: told, estimates: weights, original: None }
+    }
+
+    /// Shows a message in changed form, until the run ends or the history is compacted.
+    pub(crate) fn override_message(&mut self, place: usize, message: Arc<Message>) {
+        if let Some(told) = self.messages.get_mut(place) {
+            let bare = std::mem::replace(told, message);
+            self.estimates[place] = OnceLock::new();
+            self.original.get_or_insert((place, bare));
+        }
+    }
+
+    /// Restores the original of a changed message.
+    pub(crate) fn without_override(mut self) -> Self {
+        if let Some((place, bare)) = self.original.take() {
+            self.messages[place] = bare;
+            self.estimates[place] = OnceLock::new();
+        }
+        self
+    }
+
+    /// Appends the message of a new entry.
+    pub(crate) fn push(&mut self, line: EntryId, message: Arc<Message>) {
+        self.messages.push(message.clone());
+        self.estimates.push(OnceLock::new());
+        self.view.lines.push((line, message));
+    }
+
+    /// Returns the summary of the last compaction, if any.
+    pub(crate) fn summary(&self) -> Option<&Summary> {
+        self.view.summary.as_ref()
+    }
+
+    /// Returns the number of entries that the last compaction kept; `None` without a compaction.
+    pub(crate) fn kept(&self) -> Option<usize> {
+        self.view.summary.as_ref().map(|_| self.view.kept)
+    }
+
+    /// Returns the entries after the summary, as sent to a model.
+    pub(crate) fn lines(&self) -> Vec<HistoryLine> {
+        let bare = |place: usize| self.original.as_ref().filter(|(bare, _)| *bare == place).map(|(_, message)| message);
+        let told = self.messages.iter().enumerate().map(|(place, told)| bare(place).unwrap_or(told).clone());
+        let told = told.skip(usize::from(self.view.summary.is_some()));
+        self.view.lines.iter().zip(told).map(|((id, _), message)| HistoryLine::new(id.clone(), message)).collect()
+    }
+
+    /// Returns what is known about the size of the history.
+    pub(crate) fn measured(&self) -> MeasuredHistory<'_> {
+        let known = |summary: &Summary| summary.details.get(TOKENS_AFTER).and_then(Value::as_u64);
+        MeasuredHistory {
+            messages: &self.messages,
+            estimates: &self.estimates,
+            kept: self.view.kept + usize::from(self.view.summary.is_some()),
+            kept_tokens: self.view.summary.as_ref().and_then(known),
+        }
+    }
+
+    /// Returns the history after a compaction with this summary that keeps the entries from index `kept` on.
+    pub(crate) fn compacted(&self, summary: Summary, kept: usize) -> Self {
+        let lines = self.view.lines[kept.min(self.view.lines.len())..].to_vec();
+        Self::of(ContextView { summary: Some(summary), kept: lines.len(), lines })
+    }
+}
+
+/// Field of a compaction's details with the number of context tokens after it.
+pub(crate) const TOKENS_AFTER: &str = "tokensAfter";
+
+#[cfg(test)]
+mod tests {
+    use homard_model::ModelSpec;
+    use homard_proto::{message::User, transcript::Kind};
+    use serde_json::{from_value, json};
+
+    use super::*;
+    use crate::context::budget;
+
+    fn id(number: usize) -> EntryId {
+        EntryId::parse(&format!("l{number}")).unwrap()
+    }
+
+    fn entry(number: usize, kind: Kind) -> Entry {
+        let parent_id = number.checked_sub(1).map(id);
+        Entry { kind, id: id(number), parent_id, timestamp: "t".to_owned() }
+    }
+
+    /// Builds turns of a request, a tool call and its long result.
+    fn transcript(turns: usize) -> Vec<Entry> {
+        let turn = |at: usize| {
+            [
+                json!({"role": "user", "content": format!("request {at}"), "timestamp": 0}),
+                json!({"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "x", "arguments": {}}]}),
+                json!({"role": "toolResult", "toolCallId": "c", "toolName": "x",
+                    "content": [{"type": "text", "text": "word ".repeat(2_000)}]}),
+            ]
+        };
+        let messages = (0..turns).flat_map(turn).map(|message| Kind::message(from_value(message).unwrap()));
+        messages.enumerate().map(|(at, kind)| entry(at, kind)).collect()
+    }
+
+    /// The state in memory equals what a restart reads.
+    #[test]
+    fn it_is_after_a_compaction_what_the_transcript_says() {
+        let mut entries = transcript(4);
+        let mut conversation = SessionHistory::read(&entries);
+        // One that keeps some, one that keeps fewer and shows less of them, one that keeps nothing.
+        for (kept, details) in
+            [(3, json!({"a": 1, "tokensAfter": 7})), (3, json!({"resultChars": 4_000})), (99, json!({}))]
+        {
+            let line = id(entries.len());
+            let first = conversation.lines().get(kept).map_or_else(|| line.clone(), |line| line.entry.clone());
+            let compaction = entry(entries.len(), Kind::compaction("in short", &first, 9_000, details.clone()));
+            entries.push(compaction);
+            let summary = Summary::new("in short".to_owned(), details, (line, Some(9_000)));
+            conversation = conversation.compacted(summary, kept);
+            let message: Message = from_value(json!({"role": "user", "content": "more", "timestamp": 0})).unwrap();
+            conversation.push(id(entries.len()), Arc::new(message.clone()));
+            entries.push(entry(entries.len(), Kind::message(message)));
+            let read = SessionHistory::read(&entries);
+            assert_eq!(weight(&conversation), weight(&read));
+            assert_eq!(conversation.to_vec(), read.to_vec());
+            assert_eq!(conversation.lines(), read.lines());
+            assert_eq!(
+                (conversation.measured().kept, conversation.measured().kept_tokens),
+                (read.measured().kept, read.measured().kept_tokens)
+            );
+        }
+        assert_eq!(conversation.len(), 2);
+    }
+
+    /// Returns the token estimate, which must be the same without the cache.
+    fn weight(conversation: &SessionHistory) -> u64 {
+        let weigh = |said| budget::measure(&ModelSpec::default(), 0, said).tokens();
+        let weight = weigh(conversation.measured());
+        assert_eq!(weight, weigh(MeasuredHistory { estimates: &[], ..conversation.measured() }));
+        weight
+    }
+
+    #[test]
+    fn what_a_run_shows_otherwise_is_not_summed_up_or_kept() {
+        let plain = SessionHistory::read(&transcript(2));
+        let before = weight(&plain);
+        let mut dressed = plain.clone();
+        dressed.override_message(3, Arc::new(Message::User(User::text("request 1, by the way", 0))));
+        assert_ne!(dressed.to_vec(), plain.to_vec());
+        assert!(weight(&dressed) > before);
+        assert_eq!(dressed.lines(), plain.lines());
+        let undressed = dressed.without_override();
+        assert_eq!((undressed.to_vec(), weight(&undressed)), (plain.to_vec(), before));
+    }
+}

@@ -1,0 +1,175 @@
+//! Hook events of the hub: received and sent messages, and gateway start and stop.
+
+use std::{sync::Arc, time::Duration};
+
+use homard_hooks::{
+    HookContext, HookEvent, HookPoint, Hooks, InternalEvent, ReceivedMessage, SentMessage, ToolCallStart,
+};
+use homard_proto::{CallId, SessionKey, session::Record};
+use serde_json::{Map, Value, json};
+
+use super::{Hub, Inbound, Shared};
+use crate::{
+    hooks::{hook_context, message_context, message_id, sender},
+    lane::slots::RunClass,
+};
+
+/// Time that hooks have to process the gateway's shutdown.
+const STOP_HOOKS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Hook event of a received message, sent once the message is accepted.
+pub(super) struct ReceivedEvent {
+    hooks: Hooks,
+    event: HookEvent,
+    place: HookContext,
+}
+
+impl Hub {
+    /// Builds the hook event of a message if a hook subscribes to it. Messages that the gateway sends to itself have
+    /// none.
+    pub(super) fn received_event(&self, inbound: &Inbound) -> Option<ReceivedEvent> {
+        let hooks = self.rules().hooks.clone();
+        let is_wanted = hooks.has(HookPoint::MessageReceived) || hooks.has_listener("message", "received");
+        if !is_wanted || inbound.class != RunClass::Main || inbound.is_internal() {
+            return None;
+        }
+        let route = &inbound.route;
+        let surface = route.channel.as_deref().unwrap_or("webchat");
+        let mut metadata = json!({
+            "to": route.to, "provider": surface, "surface": surface, "threadId": route.thread,
+            "originatingChannel": surface, "originatingTo": route.to, "senderId": sender(inbound),
+        });
+        if let Some(known) = &inbound.sender {
+            (metadata["senderName"], metadata["senderUsername"]) = (json!(known.name), json!(known.username));
+            metadata["messageId"] = json!(message_id(inbound));
+        }
+        let event = HookEvent::MessageReceived(ReceivedMessage {
+            from: route.to.clone().unwrap_or_else(|| inbound.principal.clone()),
+            content: inbound.sender_text.clone().unwrap_or_else(|| inbound.message.content.text()),
+            timestamp: inbound.message.timestamp,
+            session_key: inbound.key.to_string(),
+            message_id: message_id(inbound).map(str::to_owned),
+            sender_id: Some(sender(inbound).to_owned()),
+            metadata: metadata.as_object().cloned().unwrap_or_default(),
+        });
+        let profile = self.agents().of(inbound.key.agent());
+        Some(ReceivedEvent { hooks, event, place: message_context(&profile, None, inbound) })
+    }
+
+    /// True if hooks inspect outgoing messages and may change or suppress them.
+    pub fn screens_messages(&self) -> bool {
+        self.rules().hooks.has(HookPoint::MessageSending)
+    }
+
+    /// Sends the hook event of an accepted message. Does not wait for the hooks.
+    pub(super) fn fire_received(&self, arrival: Option<ReceivedEvent>) {
+        let Some(ReceivedEvent { hooks, event, place }) = arrival else { return };
+        hooks.notify(&event, &place);
+        if hooks.has_listener("message", "received") {
+            let (context, key) = (fields(&event), place.session_key.unwrap_or_default());
+            let signal = self.signal(("message", "received"), key, context);
+            self.0.spawn("hook", async move { hooks.emit(signal).await });
+        }
+    }
+
+    /// Fires the hooks for a gateway that is up and listening.
+    pub async fn gateway_started(&self, port: u16) {
+        let hooks = self.rules().hooks.clone();
+        let event = HookEvent::GatewayStart { port };
+        hooks.notify(&event, &HookContext { port: Some(port), ..HookContext::default() });
+        let profile = self.agents().of(None);
+        let context = Map::from_iter([("workspaceDir".to_owned(), json!(profile.home()))]);
+        hooks.emit(self.signal(("gateway", "startup"), "gateway:startup".to_owned(), context)).await;
+    }
+
+    /// Fires the hooks for a gateway that is stopping, and gives them time to process all events.
+    pub async fn gateway_stopping(&self, reason: &str) {
+        let hooks = self.rules().hooks.clone();
+        hooks.notify(&HookEvent::GatewayStop { reason: reason.to_owned() }, &HookContext::default());
+        let context = Map::from_iter([("reason".to_owned(), reason.into())]);
+        hooks.emit(self.signal(("gateway", "shutdown"), "gateway:shutdown".to_owned(), context)).await;
+        hooks.flush(STOP_HOOKS_TIMEOUT).await;
+    }
+
+    /// Runs the hooks for a tool call outside a run. Returns the arguments to use, or why the call is denied.
+    pub async fn run_call_hooks(
+        &self,
+        key: &SessionKey,
+        (call, name): (&CallId, &str),
+        arguments: Value,
+    ) -> Result<Value, String> {
+        let hooks = self.rules().hooks.clone();
+        let (true, Value::Object(mut params)) = (hooks.has(HookPoint::BeforeToolCall), arguments.clone()) else {
+            return Ok(arguments);
+        };
+        let (tool_name, tool_call_id) = (name.to_owned(), call.to_string());
+        let place = hook_context(&self.agents().of(key.agent()), key, None);
+        let place =
+            HookContext { tool_name: Some(tool_name.clone()), tool_call_id: Some(tool_call_id.clone()), ..place };
+        let called = ToolCallStart { tool_name, params: params.clone(), run_id: String::new(), tool_call_id };
+        let outcome = hooks.call(HookEvent::BeforeToolCall(called), &place).await;
+        if let Some(why) = outcome.block_reason() {
+            return Err(why.to_owned());
+        }
+        params.extend(outcome.answer.params.unwrap_or_default());
+        Ok(Value::Object(params))
+    }
+
+    /// Waits up to `patience` until hooks have processed all events so far.
+    pub async fn flush_hooks(&self, patience: Duration) {
+        self.rules().hooks.flush(patience).await;
+    }
+
+    fn signal(&self, (kind, action): (&str, &str), session_key: String, context: Map<String, Value>) -> InternalEvent {
+        InternalEvent {
+            kind: kind.to_owned(),
+            action: action.to_owned(),
+            session_key,
+            context,
+            timestamp: self.0.ambient.now_ms(),
+            messages: Vec::new(),
+        }
+    }
+}
+
+impl Shared {
+    /// Fires the command hooks for a command, from any entry path. Does not wait for them.
+    pub(crate) fn fire_command(self: &Arc<Self>, inbound: &Inbound, record: Option<&Record>) {
+        let rules = self.config.rules();
+        let Some(command) = inbound.command.as_ref() else { return };
+        if !rules.hooks.has_listener("command", command.name()) {
+            return;
+        }
+        let profile = self.config.agents().of(inbound.key.agent());
+        let context = Map::from_iter([
+            ("sessionId".to_owned(), json!(record.map(|record| &record.session_id))),
+            ("sessionEntry".to_owned(), json!(record)),
+            ("commandSource".to_owned(), inbound.route.channel.as_deref().unwrap_or("webchat").into()),
+            ("senderId".to_owned(), inbound.principal.as_str().into()),
+            ("agentId".to_owned(), profile.id.to_string().into()),
+            ("workspaceDir".to_owned(), json!(profile.home())),
+        ]);
+        let signal = Hub::of(self).signal(("command", command.name()), inbound.key.to_string(), context);
+        let hooks = rules.hooks.clone();
+        self.spawn("hook", async move { hooks.emit(signal).await });
+    }
+
+    /// Sends the hook event of a delivered or failed message. Does not wait for the hooks.
+    pub(crate) fn fire_sent(self: &Arc<Self>, sent: SentMessage, place: &HookContext) {
+        let hooks = self.config.rules().hooks.clone();
+        let event = HookEvent::MessageSent(sent);
+        hooks.notify(&event, place);
+        if hooks.has_listener("message", "sent") {
+            let mut context = fields(&event);
+            context.insert("channelId".to_owned(), json!(place.channel_id));
+            context.insert("conversationId".to_owned(), json!(place.conversation_id));
+            let key = place.session_key.clone().unwrap_or_default();
+            let signal = Hub::of(self).signal(("message", "sent"), key, context);
+            self.spawn("hook", async move { hooks.emit(signal).await });
+        }
+    }
+}
+
+fn fields(event: &HookEvent) -> Map<String, Value> {
+    serde_json::to_value(event).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default()
+}

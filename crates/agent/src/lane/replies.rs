@@ -1,0 +1,89 @@
+//! The replies of an ended run, with prefix, footer and warnings.
+
+use std::sync::Arc;
+
+use homard_proto::{message::Usage, session::Record};
+use homard_reply::{footer, payload::Payload, shape::Expectation};
+use serde_json::Value;
+
+use super::{Lane, Ticket};
+use crate::{
+    event::{Outcome, RunEnd, RunEvent},
+    profile::Profile,
+    replies::{self, Replies},
+};
+
+impl Lane {
+    /// Builds the replies for the user.
+    pub(super) fn replies(
+        &self,
+        queued: &Ticket,
+        profile: &Profile,
+        (said, outcome): (Replies, &Outcome),
+        usage: &Usage,
+    ) -> Vec<Payload> {
+        let inbound = &queued.inbound;
+        let is_due = *outcome == Outcome::Done
+            && queued.fixed_reply().is_none()
+            && queued.task().is_none()
+            && replies::is_answer_due(inbound.class, &inbound.principal, &self.key);
+        // A run that was asked again and still answers with silence may stay silent.
+        let duty = if is_due && !said.is_silent() { Expectation::LastAnswer } else { Expectation::Free };
+        let error = match outcome {
+            Outcome::Failed(failure) => Some(failure.message.clone()),
+            Outcome::Done | Outcome::Aborted(_) => None,
+        };
+        let shown = self.session.as_ref().map(|session| ReplyExtras::of(&session.record, profile)).unwrap_or_default();
+        let (shaped, withheld) = said.shape(error, shown.reasoning, duty);
+        for mut withheld in withheld {
+            profile.secrets.mask_string(&mut withheld.text);
+            queued.tape.emit_silent(self.hub.ambient.now_ms(), RunEvent::Withheld(Arc::new(withheld)));
+        }
+        let mut replies = shaped.payloads;
+        if let Some(prefix) = self.prefix(profile) {
+            replies = replies.into_iter().map(|reply| prefix.apply(reply)).collect();
+        }
+        if let Some(line) = footer::usage(shown.usage, usage, &self.key).filter(|_| *outcome == Outcome::Done) {
+            footer::append(&mut replies, &line);
+        }
+        replies
+    }
+
+    /// Builds the configured prefix of every answer.
+    pub(super) fn prefix(&self, profile: &Profile) -> Option<footer::ReplyPrefix> {
+        let setting = profile.secrets.mask(profile.delivery.prefix.as_deref()?);
+        let name = profile.identity.name.as_deref().map(|name| profile.secrets.mask(name));
+        let record = self.session.as_ref().map(|session| &session.record);
+        let facts = footer::PrefixValues {
+            provider: record.and_then(|record| record.model_provider.as_deref()),
+            model: record.and_then(|record| record.model.as_deref()),
+            thinking: record.and_then(|record| record.thinking_level.as_deref()),
+            name: name.as_deref(),
+        };
+        footer::ReplyPrefix::new(&setting, facts)
+    }
+}
+
+/// Returns the reply text that is in no transcript entry because the model wrote none; a retry must get it, too.
+pub(super) fn text_without_entry(end: &RunEnd) -> Option<String> {
+    let is_bare = end.outcome == Outcome::Done && end.entries.is_empty() && !end.replies.is_empty();
+    is_bare.then(|| end.replies.iter().map(|reply| reply.text.as_str()).collect::<Vec<_>>().join("\n\n"))
+}
+
+/// What is shown beside an answer.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReplyExtras {
+    reasoning: bool,
+    usage: footer::UsageMode,
+}
+
+impl ReplyExtras {
+    fn of(record: &Record, profile: &Profile) -> Self {
+        let word = |name: &str| record.extra.get(name).and_then(Value::as_str);
+        let reasoning = word("reasoningLevel").unwrap_or(profile.levels(profile.spec()).reasoning);
+        Self {
+            reasoning: reasoning == "on",
+            usage: word("responseUsage").and_then(footer::UsageMode::parse).unwrap_or_default(),
+        }
+    }
+}

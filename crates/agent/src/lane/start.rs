@@ -1,0 +1,370 @@
+//! Start of a run: a new one with its message, or a recovered one with its earlier progress.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use homard_compact::escalate::Ladder;
+use homard_proto::{
+    CallId, Extra, Route, RunId, SessionId,
+    message::{Block, Content, Message, ToolResult, Usage, User},
+    transcript::{Entry, Header, Kind, ModelChange},
+};
+use homard_reply::blocks::BlockStream;
+use homard_store::{
+    Hold, Input, Rec, Start, UnfinishedRun, branch,
+    recovery::{assistant, own_entries},
+};
+
+use super::{
+    Lane, Ticket,
+    inbox::Disposition,
+    model_choice::{self, ModelChoice, ModelRequirements},
+    prelude,
+    slots::Lender,
+};
+use crate::{
+    Inbound, access,
+    ambient::{from_iso, iso},
+    budget::{RunBudget, Spend},
+    command::{Command, OWNER},
+    compact_session::{self, AfterCompaction},
+    context::{
+        attachments::MessageAttachments,
+        gather::{PromptFiles, PromptInput},
+        notes,
+        prompt_config::SkillKit,
+    },
+    event::{RunEvent, TapeEvent},
+    history::SessionHistory,
+    hooks,
+    profile::Profile,
+    run::{HeldBlocks, ModelNudge, PromptChanges, RunScope, compact::RunTask, guard::RunGuard, session_stats},
+    tool::{RunOrigin, Toolbox},
+    writer::AfterCommit,
+};
+
+/// Method name of the message that the gateway submits itself when the context is full.
+pub(super) const AUTO_COMPACT: &str = "compaction";
+
+/// Method name of the message that the gateway submits itself when the context is nearly full.
+pub(super) const AUTO_FLUSH: &str = "memory-flush";
+
+/// Progress of a run at the time the process ended.
+#[derive(Debug)]
+pub(crate) struct ResumeState {
+    /// Transcript that the run wrote to.
+    pub(crate) session: Option<SessionId>,
+    /// Time of each start, in milliseconds since the epoch.
+    pub(crate) starts: Vec<u64>,
+    /// Entries that the run added to the transcript after its own message.
+    pub(crate) entries: Vec<Entry>,
+    /// Known results of open tool calls; the other open calls are executed again.
+    pub(crate) known_results: Vec<ToolResult>,
+    /// Set for a run that was held and released: its message is added to the transcript again.
+    pub(crate) reentry: Option<Hold>,
+}
+
+/// Note to the model beside a message that is added to the transcript again.
+const REENTERED: &str = "Processing of this message was interrupted several times. The message appears earlier in this \
+                         conversation, followed by the work done until then. Do not repeat that work.";
+
+impl ResumeState {
+    /// Builds the progress of a run that was held and released. Its open calls were answered when it was held, and it
+    /// continues in the current transcript of its session.
+    pub(crate) fn reentry(found: &UnfinishedRun) -> Self {
+        Self {
+            session: None,
+            starts: found.row.started_at.into_iter().chain(found.row.resumed_at.iter().copied()).collect(),
+            entries: own_entries(&found.row.run, &found.entries).to_vec(),
+            known_results: Vec::new(),
+            reentry: found.row.hold,
+        }
+    }
+
+    /// Returns the token usage of the run's answers before the process ended.
+    fn usage(&self) -> Spend {
+        self.entries.iter().filter_map(assistant).map(|said| Spend::from(&said.usage)).sum()
+    }
+}
+
+impl Lane {
+    /// Queues the records of the run's start for the writer and builds the run's scope.
+    ///
+    /// Returns `None` if the session is not loaded: an earlier commit failed, and its cached state cannot be trusted.
+    pub(super) async fn start_run(
+        &mut self,
+        queued: &mut Ticket,
+        profile: &Arc<Profile>,
+        slot: Lender,
+        (found, mut brought): (PromptFiles, MessageAttachments),
+    ) -> Option<RunScope> {
+        let (hub, tape) = (self.hub.clone(), queued.tape.clone());
+        let at = hub.ambient.now_ms();
+        let (prepared, told) = self.prepare(queued, at);
+        if !self.inbox.is_empty() {
+            queued.hurry.cancel();
+        }
+        let session = self.session.as_mut()?;
+        // A resumed run got its events with its message, which is the last user message: a heartbeat absorbs no others.
+        let is_user = |message: &&Arc<Message>| matches!(***message, Message::User(_));
+        let own = session.history.iter().rev().find(is_user).filter(|_| queued.is_resumed);
+        queued.has_events =
+            told.iter().any(|note| notes::is_event(note)) || own.is_some_and(|own| notes::has_events(own));
+        let id = session.record.session_id.clone();
+        // A resumed run belongs to the transcript it started in.
+        if queued.resume.as_ref().and_then(|resume| resume.session.as_ref()).is_some_and(|began| *began != id) {
+            queued.restore_progress(at);
+            return None;
+        }
+        let inherited = session.inherited.take();
+        let mut header = Header::new(id.clone(), iso(at), profile.workdir.display().to_string());
+        header.parent_session =
+            inherited.as_ref().and_then(|told| told.from.as_ref()).map(|from| format!("{from}.jsonl"));
+        let run = queued.inbound.run.clone();
+        let start = Start { run: run.clone(), key: self.key.clone(), header, at };
+        queued.session = Some(id.clone());
+        tape.stage(at, RunEvent::Started { session: id.clone() });
+        let summarized = queued.summarized();
+        if !summarized.is_empty() {
+            tape.emit_silent(at, RunEvent::Summarized(summarized));
+        }
+        let mut records = std::mem::take(&mut queued.accept_records);
+        let then =
+            if records.is_empty() { AfterCommit::default() } else { AfterCommit::admit(queued.admit.clone(), &tape) };
+        records.extend(prepared);
+        records.push(Rec::Start(start));
+        let limit = queued.inbound.timeout.or(profile.timeout);
+        let ModelChoice { failover, deadline, model_error: trouble } =
+            model_choice::choose(profile, &mut session.record, ModelRequirements::from(&queued.inbound), (at, limit));
+        let spec = failover.candidate().model.clone();
+        let spec = spec.spec();
+        let origin = RunOrigin::of(&queued.inbound);
+        let ceiling = access::ceiling(&hub.config.agents(), (&self.key, &session.record), &origin);
+        let mut scope = RunScope {
+            hub: hub.clone(),
+            profile: profile.clone(),
+            tape: tape.clone(),
+            session: id.clone(),
+            is_strict: queued.inbound.is_strict,
+            cancel: queued.cancel.clone(),
+            has_pending_steer: self.has_pending_steer.clone(),
+            slot,
+            failover,
+            reported_failures: 0,
+            reported_model: (profile.spec().provider.clone(), profile.spec().model.clone()),
+            deadline,
+            model_error: trouble,
+            toolbox: Toolbox::default(),
+            inherited_tools: ceiling,
+            client_tools: queued.inbound.client_tools.clone(),
+            origin,
+            variables: found.kit.variables.clone(),
+            prompt_input: PromptInput {
+                files: found,
+                ..PromptInput::new(profile, &self.key, &session.record, queued.prompt_source())
+            },
+            rendered_prompt: None,
+            class: queued.inbound.class,
+            nudge: ModelNudge::Nothing,
+            blocks: queued.inbound.blocks.clone().map(BlockStream::new),
+            held_blocks: HeldBlocks::default(),
+            waited: Duration::ZERO,
+            is_wait_reported: false,
+            output: None,
+            side_usage: Usage::default(),
+            history: SessionHistory::default(),
+            compaction_exhausted: false,
+            escalation: Ladder::default(),
+            overflow_compactions: Vec::new(),
+            undone_compactions: Vec::new(),
+            compacting: queued.compacting.clone(),
+            task: queued.task(),
+            stats: session.stats.clone(),
+            // It is unknown how far a resumed run had come with its flush, and nothing must be done twice.
+            is_flushed: session_stats::is_flushed(&session.record) || (queued.is_resumed && queued.task().is_some()),
+            hurry: queued.hurry.clone(),
+            assistant_count: 0,
+            known_results: Vec::new(),
+            fixed_reply: queued.fixed_reply(),
+            dispatch: None,
+            masked_arguments: HashMap::new(),
+            guard: RunGuard::default(),
+            hooks: hub.config.rules().hooks.clone(),
+            hook_context: hooks::HookContext {
+                model_provider_id: Some(spec.provider.clone()),
+                model_id: Some(spec.model.clone()),
+                ..hooks::message_context(profile, Some(&id), &queued.inbound)
+            },
+            prompt_changes: PromptChanges::default(),
+            budget: RunBudget::new(
+                (&hub.budgets, &hub.ambient, &hub.store),
+                hub.config.rules().budgets,
+                (profile.id.clone(), id.clone()),
+                queued.resume.as_ref().map(ResumeState::usage).unwrap_or_default(),
+            ),
+        };
+        scope.choose_tools(spec);
+        let mut facts = 1;
+        if queued.is_resumed {
+            queued.restore_progress(at);
+            scope.assistant_count = queued.prior_answers;
+            scope.known_results = queued.known_results.clone();
+        }
+        if (!queued.is_resumed || queued.reentry.is_some()) && scope.task.is_none() {
+            let mut message = queued.first_message();
+            let reentered = queued.reentry.map(|_| REENTERED.to_owned());
+            let told: Vec<_> = told.into_iter().chain(std::mem::take(&mut brought.notes)).chain(reentered).collect();
+            notes::attach(&mut message, &told);
+            brought.attach(&mut message);
+            scope.dispatch = brought.dispatch;
+            let message = hooks::before_write(&scope.hooks, &scope.hook_context, Message::User(message)).await;
+            let message = Arc::new(message);
+            let entry = |kind| Entry { kind, id: hub.ambient.entry_id(), parent_id: None, timestamp: iso(at) };
+            let mut entries = inherited.map(|inherited| inherited.entries).unwrap_or_default();
+            if session.set_model(&spec.provider, &spec.model, spec.context_window) {
+                let (provider, model_id) = (spec.provider.clone(), spec.model.clone());
+                entries.push(entry(Kind::ModelChange(ModelChange { provider, model_id, extra: Extra::new() })));
+            }
+            if !session.has_prelude_mark && prelude::is_needed(&session.history, spec) {
+                session.has_prelude_mark = true;
+                entries.push(entry(prelude::mark(at)));
+            }
+            let own = entry(Kind::message((*message).clone()));
+            queued.input_entry = Some(own.id.clone());
+            session.history.push(own.id.clone(), message.clone());
+            entries.push(own);
+            let absorbs = queued.absorbed.iter().map(|guest| guest.inbound.run.clone()).collect();
+            records.push(Rec::Input(Input { run, key: self.key.clone(), session: id, absorbs, entries }));
+            tape.stage(at, RunEvent::Input(message));
+            facts += 1;
+        }
+        scope.history = session.history.clone();
+        hub.writer.send(records, then.and_publish(&tape, facts));
+        Some(scope)
+    }
+}
+
+impl Inbound {
+    /// True if the gateway submitted it itself, so that no sender waits for it.
+    pub(crate) fn is_internal(&self) -> bool {
+        [AUTO_COMPACT, AUTO_FLUSH].contains(&self.method.as_str())
+    }
+}
+
+impl Ticket {
+    /// Returns what the message asks for instead of an answer, if anything.
+    pub(super) fn task(&self) -> Option<RunTask> {
+        match (self.inbound.method.as_str(), &self.inbound.command) {
+            // By method, because after a restart only the owner's messages are parsed as commands.
+            (AUTO_FLUSH, _) => Some(RunTask::MemoryFlush),
+            (AUTO_COMPACT, _) => Some(RunTask::Compact { focus: None, is_quiet: true }),
+            (_, Some(Command::Plugin(word, words))) => {
+                Some(RunTask::PluginCommand { word: word.clone(), words: words.clone() })
+            }
+            (_, Some(Command::Compact(focus))) => Some(RunTask::Compact { focus: focus.clone(), is_quiet: false }),
+            _ => None,
+        }
+    }
+
+    /// True if the gateway submitted it itself, so that no sender waits for it.
+    pub(super) fn is_internal(&self) -> bool {
+        self.inbound.is_internal()
+    }
+
+    /// Returns the caller's addition to the system prompt and the route of the message.
+    pub(super) fn prompt_source(&self) -> (Option<&str>, &Route) {
+        (self.inbound.extra_prompt.as_deref(), &self.inbound.route)
+    }
+
+    /// Loads the attachments of a run for this message.
+    pub(super) async fn load_attachments(&self, profile: &Profile, kit: &SkillKit, sees: bool) -> MessageAttachments {
+        // A run that had started before the restart has them in its transcript.
+        if self.resume.is_some() || self.is_resumed {
+            return MessageAttachments::default();
+        }
+        let text = self.first_message().content.text();
+        let is_owner = self.inbound.principal == OWNER && self.inbound.command.is_none() && !self.inbound.is_literal;
+        let mut brought = if is_owner { MessageAttachments::skill(kit, &text) } else { MessageAttachments::default() };
+        // A path named by anyone else may be a file they must not see. A model reads pictures with its tools, which are
+        // confined to the workspace.
+        if sees && self.inbound.principal == OWNER && self.inbound.is_written_by_client() {
+            brought.add_pictures(profile, &text).await;
+        }
+        brought
+    }
+
+    /// Returns the message for the transcript: without its command if it starts a new transcript, and with the merged
+    /// text if it hosts absorbed messages.
+    pub(super) fn first_message(&self) -> User {
+        let inbound = &self.inbound;
+        let text = match (&self.prompt, &inbound.command) {
+            (Some(prompt), _) => prompt,
+            (None, Some(Command::NewTranscriptWith(text))) => text,
+            (None, _) => return inbound.message.clone(),
+        };
+        let mut message = User { extra: inbound.message.extra.clone(), ..User::text(text, inbound.message.timestamp) };
+        // Pictures of all messages that are merged into it.
+        let all = std::iter::once(inbound).chain(self.absorbed.iter().map(|guest| &guest.inbound));
+        let pictures = all.flat_map(|inbound| inbound.message.content.images().cloned()).map(Block::Image);
+        if let Content::Blocks(blocks) = &mut message.content {
+            blocks.extend(pictures);
+        }
+        message
+    }
+
+    /// Returns the runs whose messages the model gets only as a summary.
+    fn summarized(&self) -> Arc<[RunId]> {
+        let all = self.absorbed.iter().chain([self]);
+        let summarized = all.filter(|one| one.tape.disposition() == Disposition::Summarized);
+        summarized.map(|one| one.inbound.run.clone()).collect()
+    }
+
+    /// Restores the run's progress from before the restart, whether the run continues or ends.
+    pub(super) fn restore_progress(&mut self, at: u64) {
+        if let Some(resume) = self.resume.take() {
+            // A run that was re-entered in a new transcript has no earlier one; it keeps the one in which it started now.
+            self.session = resume.session.or(self.session.take());
+            self.earlier_starts = resume.starts;
+            self.prior_answers = replay(&self.tape, at, &resume.entries);
+            self.known_results = resume.known_results;
+        }
+    }
+}
+
+/// Emits the events of a run from before the restart on its tape. Returns the number of assistant messages.
+fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
+    let mut said_so_far = 0;
+    let mut made: Vec<_> = branch::compactions(entries).into_iter().filter(|made| !made.is_undone).collect();
+    for entry in entries {
+        if let Some(place) = made.iter().position(|made| made.id == entry.id) {
+            // An assistant message contains its own timestamp; a compaction does not.
+            let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
+            tape.emit(at, RunEvent::Compacting);
+            let next = if said_so_far == 0 { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer };
+            tape.emit(at, compact_session::compacted_event(made.remove(place), next));
+        }
+        let Some(event) = event_of_entry(entry, at) else { continue };
+        said_so_far += u32::from(matches!(event.kind, RunEvent::Assistant { .. }));
+        tape.emit(event.at, event.kind);
+    }
+    said_so_far
+}
+
+/// Maps a transcript entry to the event that it records.
+pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<TapeEvent> {
+    let Kind::Message(said) = &entry.kind else { return None };
+    let mut at = at;
+    let kind = match &said.message {
+        Message::Assistant(said) => RunEvent::Assistant { entry: entry.id.clone(), said: Arc::new(said.clone()) },
+        Message::ToolResult(result) => {
+            let call = CallId::parse(&result.tool_call_id).ok()?;
+            RunEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None }
+        }
+        // A message that the run took in: what was sent before it does not answer it.
+        Message::User(_) => {
+            at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
+            RunEvent::Input(Arc::new(said.message.clone()))
+        }
+        Message::Other(_) => return None,
+    };
+    Some(TapeEvent { at, kind })
+}

@@ -1,0 +1,88 @@
+//! Extra instructions to the model when its last answer is unusable: a reply is required, or the answer was cut off.
+//! They are not stored in the transcript.
+//!
+//! An answer that leaves a person without a reply is discarded, as if the model had failed. The model is asked once
+//! more, without tool calls; its second answer counts, even if it is silence. Tool calls in it are ignored.
+
+use std::sync::Arc;
+
+use homard_model::Request;
+use homard_proto::{
+    EntryId,
+    message::{Assistant, Block, Message, StopReason, User},
+};
+use homard_reply::shape::{Expectation, ReplyStatus};
+
+use super::RunScope;
+use crate::{
+    event::{RunEvent, TapeEvent},
+    replies::{self, Replies},
+};
+
+/// Instruction after an answer without a reply.
+pub const REPLY_NUDGE: &str = "[The person who wrote has not received a reply yet. Reply now, in text that they can read, \
+                        with what you know so far. You cannot use tools in this reply. Only if the person really wants \
+                        no reply, answer NO_REPLY once more.]";
+
+/// Instruction after an answer that was cut off when the user had read part of it.
+pub const CONTINUE_NUDGE: &str = "[Your answer was cut off where it ends above, and the person has read it up to there. Continue \
+                       from there without repeating any of it.]";
+
+/// Extra instruction to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ModelNudge {
+    /// None.
+    Nothing,
+    /// A reply is required.
+    Answer,
+    /// The answer was cut off and should be continued.
+    Continue,
+}
+
+impl RunScope {
+    /// True if an answer leaves the user without a reply, so that the model must be asked once more.
+    pub(super) fn must_ask_again(&mut self, content: &[Block]) -> bool {
+        let is_call = |block: &Block| matches!(block, Block::ToolCall(_));
+        let (class, principal, key) = (self.class, &self.origin.principal, self.tape.key());
+        let is_due = replies::is_answer_due(class, principal, key);
+        if self.nudge == ModelNudge::Answer || content.iter().any(is_call) || !is_due {
+            return false;
+        }
+        let provider = self.failover.candidate().model.spec().provider.clone();
+        let said = Arc::new(Assistant { content: content.to_vec(), provider, ..Assistant::default() });
+        if !replies::payload_of(&said).is_empty() {
+            return false;
+        }
+        let mut facts = self.tape.events();
+        // It has no entry yet, and the id is not read.
+        if let Ok(entry) = EntryId::parse("unsaid") {
+            facts.push(TapeEvent { at: self.hub.ambient.now_ms(), kind: RunEvent::Assistant { entry, said } });
+        }
+        let verdict = Replies::of(&facts, &self.origin.route).shape(None, false, Expectation::Answer).0.verdict;
+        if verdict == ReplyStatus::Missing {
+            self.nudge = ModelNudge::Answer;
+        }
+        verdict == ReplyStatus::Missing
+    }
+
+    /// Adds the instruction to a request. For a required reply, tool calls are disabled, but the tools stay in the
+    /// request, because earlier calls in it refer to them.
+    pub(super) fn add_nudge(&self, request: &mut Request) {
+        let (words, may_call) = match self.nudge {
+            ModelNudge::Nothing => return,
+            ModelNudge::Answer => (REPLY_NUDGE, false),
+            ModelNudge::Continue => (CONTINUE_NUDGE, true),
+        };
+        request.allow_calls = may_call;
+        request.messages.push(Arc::new(Message::User(User::text(words, self.hub.ambient.now_ms()))));
+    }
+
+    /// Removes tool calls from an answer that must not have any; some models make them regardless.
+    pub(super) fn without_forbidden_calls(&self, content: &mut Vec<Block>, stop: StopReason) -> StopReason {
+        if self.nudge != ModelNudge::Answer {
+            return stop;
+        }
+        content.retain(|block| !matches!(block, Block::ToolCall(_)));
+        if stop == StopReason::ToolUse { StopReason::Stop } else { stop }
+    }
+}

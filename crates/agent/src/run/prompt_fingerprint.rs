@@ -1,0 +1,107 @@
+//! Fingerprint of a model request: sizes for the timeline, and the first difference from the previous request, where a
+//! provider's prompt cache ends.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use homard_model::{ModelSpec, Request};
+use homard_store::timeline::{ModelRequestSpan, PromptStats};
+
+use super::RunScope;
+use crate::context::prompt::PromptSection;
+
+/// Fingerprint of a session's last request prefix. Small, because every open session keeps one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct PromptFingerprint {
+    model: (String, String),
+    /// Sections of the system prompt.
+    sections: Vec<(&'static str, u64)>,
+    tools: u64,
+    /// Number of messages, and the hash of the last one.
+    messages: (usize, u64),
+}
+
+impl PromptFingerprint {
+    fn of(spec: &ModelSpec, parts: &[PromptSection], request: &Request) -> Self {
+        let mut rest = &*request.system;
+        let sections = parts.iter().map(|part| {
+            let end = rest.char_indices().nth(part.chars).map_or(rest.len(), |(end, _)| end);
+            let (section, others) = rest.split_at(end);
+            rest = others;
+            (part.name, hashed(section))
+        });
+        let sections: Vec<_> = sections.collect();
+        let names: Vec<_> = request.tools.iter().map(|tool| (&tool.name, &tool.description)).collect();
+        Self {
+            model: (spec.provider.clone(), spec.model.clone()),
+            sections,
+            tools: hashed(&names),
+            messages: (
+                request.messages.len(),
+                request.messages.len().checked_sub(1).map_or(0, |last| line(request, last)),
+            ),
+        }
+    }
+
+    /// Returns the first part that differs from the previous request; `None` if messages were only appended.
+    fn first_change(&self, before: &Self, request: &Request) -> Option<String> {
+        if self.model != before.model {
+            return Some("model".to_owned());
+        }
+        if self.tools != before.tools {
+            return Some("tools".to_owned());
+        }
+        let other = |at: &usize| self.sections.get(*at) != before.sections.get(*at);
+        if let Some(at) = (0..self.sections.len().max(before.sections.len())).find(other) {
+            let name = self.sections.get(at).or_else(|| before.sections.get(at)).map_or("", |(name, _)| name);
+            return Some(format!("system prompt: {name}"));
+        }
+        let (count, last) = before.messages;
+        let is_longer = count == 0 || (request.messages.len() >= count && line(request, count - 1) == last);
+        (!is_longer).then(|| "conversation".to_owned())
+    }
+}
+
+impl RunScope {
+    /// Describes a request of this many tokens for the timeline.
+    pub(super) fn describe_request(&mut self, spec: &ModelSpec, request: &Request, tokens: u64) -> ModelRequestSpan {
+        let shortened = self.rendered_prompt.as_mut().and_then(|written| written.shortened.take());
+        let parts = self.rendered_prompt.as_ref().map(|written| written.prompt.parts.as_slice()).unwrap_or_default();
+        let prefix = PromptFingerprint::of(spec, parts, request);
+        let before = self.stats.set_fingerprint(prefix.clone());
+        let is_new = before.as_ref().is_none_or(|before| before.sections != prefix.sections);
+        let sections = parts.iter().filter(|_| is_new).map(|part| (part.name.to_owned(), part.chars as u64));
+        let prompt = PromptStats {
+            sections: sections.collect(),
+            system: parts.iter().map(|part| part.chars as u64).sum(),
+            tools: request.tools.len() as u64,
+            messages: request.messages.len() as u64,
+            tokens,
+            changed: before.map_or_else(|| Some(String::new()), |before| prefix.first_change(&before, request)),
+            pruned: self.pruned_count(spec),
+            shortened,
+        };
+        ModelRequestSpan {
+            provider: spec.provider.clone(),
+            model: spec.model.clone(),
+            profile: named(&self.failover.candidate().profile),
+            prompt,
+            ..ModelRequestSpan::default()
+        }
+    }
+}
+
+/// Returns the name of a credential, if it has one.
+fn named(profile: &str) -> Option<String> {
+    Some(profile.to_owned()).filter(|name| !matches!(name.as_str(), "" | "none"))
+}
+
+/// Returns the hash of a message in a request.
+fn line(request: &Request, at: usize) -> u64 {
+    request.messages.get(at).and_then(|message| serde_json::to_vec(&**message).ok()).map_or(0, |text| hashed(&text))
+}
+
+fn hashed(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

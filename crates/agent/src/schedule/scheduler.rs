@@ -1,0 +1,338 @@
+//! The scheduler task, which runs jobs when they are due. It is the only writer of jobs.
+//!
+//! A slot is stored in the job before it runs; its run id is derived from it; and the slot is removed from the job only
+//! after its end is in the run history. So after a crash at any point the next process submits the same run again, and
+//! the hub knows whether it has run.
+
+mod request;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use homard_store::Error as StoreError;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ScheduleEvents,
+    answer_target::answer_target,
+    due,
+    heartbeat::Heartbeats,
+    job::{CronJob, JobPayload, JobSchedule, WakeMode},
+    run::{self, ScheduledResult, ScheduledRun},
+    slot_state::{RunningSlot, record_end, run_entry, settle},
+    store::JobStore,
+};
+use crate::{hub::Hub, lane::slots::RunClass};
+pub(super) use request::ScheduleRequest;
+pub use request::{RunMode, RunNowResult};
+
+/// Maximum sleep, because the system clock may be changed in the meantime.
+const MAX_SLEEP: Duration = Duration::from_secs(30);
+/// Minimum sleep.
+const MIN_SLEEP: Duration = Duration::from_millis(20);
+/// How late an interrupted slot may still be run by the next process.
+const MAX_RESUME_DELAY_MS: u64 = 3_600_000;
+
+/// Published view of the jobs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ScheduleView {
+    /// Jobs, oldest first.
+    pub jobs: Vec<CronJob>,
+    /// Incremented with every change.
+    pub revision: u64,
+    /// True if the scheduler is enabled.
+    pub is_enabled: bool,
+}
+
+/// Why a request to the schedule failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The request is invalid; the text says why.
+    #[error("{0}")]
+    Invalid(String),
+    /// The job does not exist.
+    #[error("unknown cron job id: {0}")]
+    Unknown(String),
+    /// It could not be stored; nothing has changed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The process is shutting down.
+    #[error("the scheduler is stopping; try again after the gateway has restarted")]
+    Stopping,
+}
+
+/// The scheduler.
+pub(super) struct Scheduler {
+    pub(super) hub: Hub,
+    pub(super) store: Arc<dyn JobStore>,
+    pub(super) zone: TimeZone,
+    pub(super) heartbeats: Heartbeats,
+    pub(super) events: ScheduleEvents,
+    seen: watch::Sender<Arc<ScheduleView>>,
+    jobs: Vec<CronJob>,
+    /// Jobs that this version cannot parse.
+    unreadable: Vec<Value>,
+    /// Last reported problem of each schedule, so that it is logged once.
+    reported_problems: HashMap<String, String>,
+    turns: FuturesUnordered<BoxFuture<'static, (RunningSlot, Option<ScheduledResult>)>>,
+}
+
+impl Scheduler {
+    /// Creates a scheduler for the stored jobs.
+    pub(super) async fn load(
+        (hub, shelf): (Hub, Arc<dyn JobStore>),
+        zone: TimeZone,
+        (heart, news): (Heartbeats, ScheduleEvents),
+        is_enabled: bool,
+    ) -> Result<(Self, watch::Receiver<Arc<ScheduleView>>), StoreError> {
+        let (mut jobs, mut strange) = (Vec::<CronJob>::new(), Vec::new());
+        for value in shelf.load().await? {
+            match serde_json::from_value::<CronJob>(value.clone()) {
+                Ok(job) if !jobs.iter().any(|known| known.id == job.id) => jobs.push(job),
+                Ok(_) | Err(_) => strange.push(value),
+            }
+        }
+        if !strange.is_empty() {
+            tracing::warn!(
+                count = strange.len(),
+                place = shelf.location(),
+                "some cron jobs cannot be parsed; they are kept but not run"
+            );
+        }
+        let (seen, see) = watch::channel(Arc::new(ScheduleView { jobs: jobs.clone(), revision: 1, is_enabled }));
+        let (complaints, turns) = (HashMap::new(), FuturesUnordered::new());
+        Ok((
+            Self {
+                hub,
+                store: shelf,
+                zone,
+                heartbeats: heart,
+                events: news,
+                seen,
+                jobs,
+                unreadable: strange,
+                reported_problems: complaints,
+                turns,
+            },
+            see,
+        ))
+    }
+
+    /// Main loop of the scheduler.
+    pub(super) async fn run(mut self, mut wishes: mpsc::Receiver<ScheduleRequest>, stop: CancellationToken) {
+        self.resume().await;
+        loop {
+            self.tick().await;
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Some((turn, came)) = self.turns.next(), if !self.turns.is_empty() => {
+                    if let Some(came) = came {
+                        self.finish(turn, came).await;
+                    }
+                }
+                Some(wish) = wishes.recv() => self.handle(wish).await,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.hub.ambient().now_ms()
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.seen.borrow().is_enabled
+    }
+
+    /// Returns the time until the next due job.
+    fn pause(&self) -> Duration {
+        let now = self.now();
+        let next = self.jobs.iter().filter(|job| job.enabled).filter_map(|job| job.state.next_run_at_ms).min();
+        let until = next.map_or(MAX_SLEEP, |next| Duration::from_millis(next.saturating_sub(now)));
+        until.clamp(MIN_SLEEP, MAX_SLEEP)
+    }
+
+    /// Stores and publishes these jobs; on failure nothing changes.
+    async fn store_jobs(&mut self, jobs: Vec<CronJob>) -> Result<(), StoreError> {
+        let values = jobs.iter().map(|job| json!(job)).chain(self.unreadable.iter().cloned()).collect();
+        self.store.save(values).await?;
+        self.jobs = jobs;
+        self.seen.send_modify(|seen| {
+            *seen = Arc::new(ScheduleView {
+                jobs: self.jobs.clone(),
+                revision: seen.revision + 1,
+                is_enabled: seen.is_enabled,
+            });
+        });
+        Ok(())
+    }
+
+    /// Checks every job, settles past slots and starts due ones.
+    async fn tick(&mut self) {
+        if !self.is_enabled() {
+            return;
+        }
+        let now = self.now();
+        let mut jobs = self.jobs.clone();
+        let (mut lines, mut starts) = (Vec::new(), Vec::new());
+        for job in jobs.iter_mut().filter(|job| job.enabled && job.unsupported().is_none()) {
+            match due::due(job, &self.zone, now) {
+                Ok(due) => settle(job, &due, now, (&mut lines, &mut starts)),
+                Err(why) => {
+                    let why = why.to_string();
+                    if self.reported_problems.insert(job.id.clone(), why.clone()).as_ref() != Some(&why) {
+                        tracing::warn!(job = job.id, why, "cron job cannot be scheduled");
+                    }
+                }
+            }
+        }
+        if jobs == self.jobs {
+            return;
+        }
+        if let Err(error) = self.store_jobs(jobs).await {
+            tracing::error!(%error, "failed to store the cron jobs; no job was started");
+            return;
+        }
+        for (id, line) in lines {
+            self.append_history(&id, line).await;
+        }
+        for (id, slot) in starts {
+            self.start(&id, slot).await;
+        }
+    }
+
+    /// Executes a slot. It is already stored as running.
+    async fn start(&mut self, id: &str, slot: u64) {
+        let Some(job) = self.jobs.iter().find(|job| job.id == id).cloned() else { return };
+        let now = self.now();
+        let turn = RunningSlot { job: job.id.clone(), slot, began: now };
+        self.events.publish("cron", json!({"jobId": id, "action": "started", "runAtMs": now}));
+        match &job.payload {
+            JobPayload::SystemEvent(event) => {
+                let said = self.notify_main(&job, &event.text).await.map(|()| event.text.clone());
+                self.finish(turn, ScheduledResult { reply: said, heartbeat: None, session: None, had_ended: false })
+                    .await;
+            }
+            JobPayload::AgentTurn(asked) => {
+                let text = run::prompt(&job, asked, now, &self.zone);
+                let names = job.run_id(slot).zip(job.session(self.hub.agents().default_id()));
+                let Some((run, key)) = names else {
+                    return self
+                        .finish(
+                            turn,
+                            ScheduledResult::failed(format!("job id \"{id}\" cannot be part of a session key")),
+                        )
+                        .await;
+                };
+                let inbound = run::isolated(ScheduledRun { run, key, class: RunClass::Cron, text }, &job, asked, now);
+                let (hub, address) = (self.hub.clone(), answer_target(&job, asked));
+                let main = job.agent(self.hub.agents().default_id()).main_session();
+                self.turns.push(Box::pin(async move {
+                    let came = match run::with_delivery(&hub, inbound, &address, &main).await {
+                        Ok(inbound) => run::run(&hub, inbound).await,
+                        Err(why) => Some(ScheduledResult::failed(why)),
+                    };
+                    (turn, came)
+                }));
+            }
+            // Such a job is never due.
+            JobPayload::Other(_) => {}
+        }
+    }
+
+    /// Sends a job's event to the main session and wakes it.
+    async fn notify_main(&mut self, job: &CronJob, text: &str) -> Result<(), String> {
+        let agent = job.agent(self.hub.agents().default_id());
+        let noted = self.hub.note_event(&agent.main_session(), text.to_owned()).await;
+        noted.map_err(|error| error.to_string())?;
+        if job.wake_mode != WakeMode::NextHeartbeat {
+            self.heartbeats.wake(agent, format!("cron:{}", job.id));
+        }
+        Ok(())
+    }
+
+    /// Records the end of a slot: first in the run history, then in the job, so that a crash in between is detected.
+    async fn finish(&mut self, turn: RunningSlot, came: ScheduledResult) {
+        let now = self.now();
+        let mut jobs = self.jobs.clone();
+        let job = jobs.iter_mut().find(|job| job.id == turn.job);
+        if !(came.had_ended && self.is_in_history(&turn).await) {
+            let line = run_entry(&turn, &came, job.as_deref(), (self.hub.agents().default_id(), now));
+            self.append_history(&turn.job, line).await;
+        }
+        let Some(job) = job else { return };
+        let is_last = matches!(job.schedule, JobSchedule::At(_)) && job.state.settled_at_ms == Some(turn.slot);
+        let goes = is_last && came.reply.is_ok() && job.delete_after_run == Some(true);
+        job.enabled &= !is_last;
+        record_end(job, &turn, came.reply.err(), now);
+        if goes {
+            jobs.retain(|job| job.id != turn.job);
+        }
+        match self.store_jobs(jobs).await {
+            Ok(()) if goes => self.events.publish("cron", json!({"jobId": turn.job, "action": "removed"})),
+            Ok(()) => {}
+            Err(error) => tracing::error!(%error, job = turn.job, "failed to store the result of a cron run"),
+        }
+    }
+
+    /// True if the run history contains this slot.
+    async fn is_in_history(&mut self, turn: &RunningSlot) -> bool {
+        let story = self.store.history(&turn.job).await.unwrap_or_default();
+        story.iter().any(|line| line["slotMs"] == turn.slot && line["outcome"] == "ran")
+    }
+
+    async fn append_history(&mut self, job: &str, mut line: Value) {
+        if let Some(fields) = line.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        self.events.publish("cron", line.clone());
+        if let Err(error) = self.store.append(job, line).await {
+            tracing::error!(%error, job, "failed to append to the run log of a cron job");
+        }
+    }
+
+    /// Resumes the slots that the previous process was running.
+    async fn resume(&mut self) {
+        let now = self.now();
+        for job in self.jobs.clone() {
+            let Some(slot) = job.state.running_slot_ms else {
+                if job.state.running_at_ms.is_some() {
+                    // Written by OpenClaw: its outcome is unknown.
+                    let jobs = self.jobs.iter().cloned().map(|mut other| {
+                        other.state.running_at_ms = other.state.running_at_ms.filter(|_| other.id != job.id);
+                        other
+                    });
+                    self.store_jobs_or_log(jobs.collect()).await;
+                }
+                continue;
+            };
+            let is_late = now.saturating_sub(slot) > MAX_RESUME_DELAY_MS;
+            let is_isolated = matches!(job.payload, JobPayload::AgentTurn(_));
+            if is_isolated && (!is_late || self.is_known(&job, slot).await) {
+                self.start(&job.id, slot).await;
+            } else {
+                let came = ScheduledResult::failed("the gateway stopped while the job was running".to_owned());
+                self.finish(RunningSlot { job: job.id, slot, began: job.state.running_at_ms.unwrap_or(now) }, came)
+                    .await;
+            }
+        }
+    }
+
+    async fn store_jobs_or_log(&mut self, jobs: Vec<CronJob>) {
+        if let Err(error) = self.store_jobs(jobs).await {
+            tracing::error!(%error, "failed to store the cron jobs");
+        }
+    }
+
+    /// True if the hub knows the run of a slot.
+    async fn is_known(&mut self, job: &CronJob, slot: u64) -> bool {
+        let Some(run) = job.run_id(slot) else { return false };
+        let is_over = matches!(self.hub.wait(&run, Duration::ZERO).await, Ok(crate::hub::WaitResult::Ended(_)));
+        is_over || self.hub.session_of(&run).is_some()
+    }
+}

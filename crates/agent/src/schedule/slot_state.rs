@@ -1,0 +1,93 @@
+//! State changes of slots, in a job and in its run history. Pure.
+
+use homard_proto::AgentId;
+use serde_json::{Value, json};
+
+use super::{
+    due::{DueSlots, MissedSlots},
+    job::{CronJob, JobSchedule},
+    run::{self, ScheduledResult},
+};
+
+/// A running slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunningSlot {
+    pub(super) job: String,
+    pub(super) slot: u64,
+    pub(super) began: u64,
+}
+
+/// History entries to append, and slots to start.
+pub(super) type SettleOutput<'a> = (&'a mut Vec<(String, Value)>, &'a mut Vec<(String, u64)>);
+
+/// Applies what is due to a job, and collects the entries and starts that follow.
+pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, (lines, starts): SettleOutput<'_>) {
+    job.state.settled_at_ms = due.settled;
+    job.state.next_run_at_ms = due.next;
+    if let Some(missed) = due.missed {
+        job.state.missed_slots = Some(job.state.missed_slots.unwrap_or(0) + missed.count);
+        lines.push((job.id.clone(), missed_entry(job, missed, now)));
+        if matches!(job.schedule, JobSchedule::At(_)) {
+            job.enabled = false;
+        }
+    }
+    let Some(slot) = due.run else { return };
+    if job.state.running_at_ms.is_some() {
+        let why = "skipped: the previous run is still active";
+        lines.push((
+            job.id.clone(),
+            json!({
+                "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "skipped",
+                "error": why, "slotMs": slot, "runAtMs": slot, "nextRunAtMs": due.next,
+            }),
+        ));
+        return;
+    }
+    job.state.running_at_ms = Some(now);
+    job.state.running_slot_ms = Some(slot);
+    starts.push((job.id.clone(), slot));
+}
+
+fn missed_entry(job: &CronJob, missed: MissedSlots, now: u64) -> Value {
+    let count = if missed.is_at_least { format!("at least {}", missed.count) } else { missed.count.to_string() };
+    let why = format!("missed {count}: not started in time");
+    json!({
+        "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "missed", "error": why,
+        "slotMs": missed.last, "firstSlotMs": missed.first, "slots": missed.count, "runAtMs": missed.last,
+        "nextRunAtMs": job.state.next_run_at_ms,
+    })
+}
+
+/// Builds the history entry of a run.
+pub(super) fn run_entry(
+    turn: &RunningSlot,
+    came: &ScheduledResult,
+    job: Option<&CronJob>,
+    (default, now): (&AgentId, u64),
+) -> Value {
+    let (status, error) = match &came.reply {
+        Ok(_) => ("ok", None),
+        Err(why) => ("error", Some(why)),
+    };
+    let key = job.and_then(|job| job.session(default)).filter(|_| came.session.is_some());
+    json!({
+        "ts": now, "jobId": turn.job, "action": "finished", "status": status, "outcome": "ran", "error": error,
+        "summary": came.reply.as_deref().ok().map(run::summary), "sessionId": came.session, "sessionKey": key,
+        "runId": job.and_then(|job| job.run_id(turn.slot)), "runAtMs": turn.began, "slotMs": turn.slot,
+        "durationMs": now.saturating_sub(turn.began), "nextRunAtMs": job.and_then(|job| job.state.next_run_at_ms),
+    })
+}
+
+/// Records the end of a run in its job.
+pub(super) fn record_end(job: &mut CronJob, turn: &RunningSlot, error: Option<String>, now: u64) {
+    let status = if error.is_none() { "ok" } else { "error" };
+    let state = &mut job.state;
+    state.running_at_ms = None;
+    state.running_slot_ms = None;
+    state.last_run_at_ms = Some(turn.began);
+    state.last_status = Some(status.to_owned());
+    state.last_run_status = Some(status.to_owned());
+    state.last_duration_ms = Some(now.saturating_sub(turn.began));
+    state.consecutive_errors = Some(if error.is_none() { 0 } else { state.consecutive_errors.unwrap_or(0) + 1 });
+    state.last_error = error;
+}

@@ -1,0 +1,375 @@
+//! Builds a run's timeline: maps its events to contiguous, labelled spans (`homard trace`).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use homard_compact::notice;
+use homard_proto::{
+    CallId,
+    message::{Block, Usage},
+};
+use homard_store::{
+    Hold, RunTimeline, SpanKind, TimelineSpan,
+    timeline::{ModelRequestSpan, PromptStats},
+};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::event::{RunEvent, TapeEvent};
+
+/// Maximum characters of a reason, which is shown in a table row.
+const MAX_REASON_CHARS: usize = 300;
+
+/// Maximum characters of a withheld text that are shown.
+const MAX_EXCERPT_CHARS: usize = 80;
+
+/// Time range of a timeline, in milliseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimelineRange<'a> {
+    pub(crate) accepted_at: u64,
+    /// Times of earlier starts in other processes; empty unless the run was active at a restart.
+    pub(crate) earlier_starts: &'a [u64],
+    /// The hold that ended before this process resumed the run, if any.
+    pub(crate) held: Option<Hold>,
+    /// When all records were on disk and only hooks on the final messages remained; `None` if there were none.
+    pub(crate) stored_at: Option<u64>,
+    pub(crate) until: u64,
+}
+
+/// Builds the timeline of these events.
+pub(crate) fn build_timeline(facts: &[TapeEvent], span: TimelineRange<'_>) -> RunTimeline {
+    let mut course = TimelineBuilder {
+        covered_until: span.accepted_at,
+        until: span.until,
+        held: span.held,
+        ..TimelineBuilder::default()
+    };
+    if let [first, again @ ..] = span.earlier_starts {
+        course.cover(*first, SpanKind::Queued { slot_ms: 0 });
+        course.phase = TimelinePhase::Between;
+        course.earlier_resumes = again.iter().copied().collect();
+        course.resumed_at = Some(resumed_at(facts).unwrap_or(span.until));
+    }
+    for TapeEvent { at, kind } in facts {
+        course.process((*at).min(span.until), kind);
+    }
+    course.end(span.stored_at.unwrap_or(span.until))
+}
+
+/// Returns when a run with these events was resumed.
+fn resumed_at(facts: &[TapeEvent]) -> Option<u64> {
+    let started = facts.iter().find(|fact| matches!(fact.kind, RunEvent::Started { .. }));
+    // If `Started` was lost to a storage failure, the first event counts; only compactions are replayed with an earlier
+    // time.
+    let is_new = |fact: &&TapeEvent| !matches!(fact.kind, RunEvent::Compacting | RunEvent::Compacted { .. });
+    started.or_else(|| facts.iter().find(is_new)).map(|fact| fact.at)
+}
+
+/// Current phase of a run.
+#[derive(Debug, Default)]
+enum TimelinePhase {
+    /// Queued.
+    #[default]
+    Waiting,
+    /// Between two phases.
+    Between,
+    /// Waiting for a model's answer.
+    Model(Box<ModelRequestSpan>, u64),
+    /// Waiting before a retry.
+    Retry(String),
+    /// Running tools.
+    Tools,
+    /// Compacting.
+    Compacting,
+    /// A model has answered, and the answer is being committed.
+    Committing,
+}
+
+#[derive(Default)]
+struct TimelineBuilder {
+    steps: Vec<TimelineSpan>,
+    /// End of the time covered so far.
+    covered_until: u64,
+    until: u64,
+    phase: TimelinePhase,
+    slot_ms: u64,
+    /// When this process resumed a run of another one; cleared once the replayed events are processed.
+    resumed_at: Option<u64>,
+    /// The hold, until it is covered.
+    held: Option<Hold>,
+    /// Earlier resumes in other processes that are not covered yet.
+    earlier_resumes: VecDeque<u64>,
+    /// Start time, tool name and digest of the arguments of each running call.
+    tools: BTreeMap<CallId, (u64, String, String)>,
+}
+
+impl TimelineBuilder {
+    fn process(&mut self, at: u64, kind: &RunEvent) {
+        match kind {
+            RunEvent::Started { .. } if self.resumed_at.is_some() => {}
+            RunEvent::Started { .. } => self.start_phase(at, TimelinePhase::Between),
+            RunEvent::SlotWaited(time) => self.slot_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            RunEvent::ModelRequested(asked) => {
+                self.start_phase(at, TimelinePhase::Model(Box::new((**asked).clone()), at))
+            }
+            RunEvent::FirstToken => {
+                if let TimelinePhase::Model(asked, since) = &mut self.phase {
+                    asked.first_ms = Some(at.saturating_sub(*since));
+                }
+            }
+            RunEvent::AnswerDropped { why, usage } => {
+                self.fail(why);
+                if let TimelinePhase::Model(asked, _) = &mut self.phase {
+                    add_usage(asked, usage);
+                }
+            }
+            RunEvent::Assistant { said, .. } => {
+                let is_of_before = self.is_replayed(said.timestamp);
+                let at = self.time_of(at, said.timestamp);
+                if let TimelinePhase::Model(asked, _) = &mut self.phase {
+                    add_usage(asked, &said.usage);
+                    asked.error = said.error_message.as_deref().map(short);
+                } else if is_of_before {
+                    // The request was made before the restart, and its details were not recorded.
+                    let mut asked = ModelRequestSpan { provider: said.provider.clone(), ..ModelRequestSpan::default() };
+                    (asked.model, asked.prompt) = (said.model.clone(), PromptStats::default());
+                    add_usage(&mut asked, &said.usage);
+                    asked.error = said.error_message.as_deref().map(short);
+                    self.phase = TimelinePhase::Model(Box::new(asked), self.covered_until);
+                }
+                self.change_phase((at, is_of_before), TimelinePhase::Committing);
+            }
+            RunEvent::Retrying { why, .. } => {
+                self.fail(why);
+                self.start_phase(at, TimelinePhase::Retry(short(why)));
+            }
+            RunEvent::CandidateFailed { from, reason, why } => {
+                self.fail(why);
+                self.start_phase(at, TimelinePhase::Between);
+                let (from_model, reason, why) = (from.clone(), reason.clone(), short(why));
+                self.add_parallel(at, at, SpanKind::Switched { from_model, reason, why });
+            }
+            RunEvent::ToolStarted { call, name, arguments } => {
+                if !matches!(self.phase, TimelinePhase::Tools) {
+                    self.start_phase(at, TimelinePhase::Tools);
+                }
+                self.tools.insert(call.clone(), (at, name.clone(), digest(arguments)));
+            }
+            RunEvent::ToolEnded { call, result, .. } => {
+                let is_of_before = self.is_replayed(result.timestamp);
+                let at = self.time_of(at, result.timestamp);
+                let (from, name, digest) =
+                    self.tools.remove(call).unwrap_or_else(|| (at, result.tool_name.clone(), String::new()));
+                let call = call.to_string();
+                let cut = result.content.last().and_then(Block::as_text).and_then(notice::parse_stored);
+                let cut = cut.map(|(all, kept)| (all as u64, kept as u64));
+                self.add_parallel(from, at, SpanKind::Tool { name, call, digest, is_error: result.is_error, cut });
+                if self.tools.is_empty() {
+                    // The start of a refused call, or of one answered before a restart, was not recorded.
+                    if !matches!(self.phase, TimelinePhase::Tools) && at > self.covered_until {
+                        self.phase = TimelinePhase::Tools;
+                    }
+                    self.change_phase((at, is_of_before), TimelinePhase::Between);
+                }
+            }
+            // Only the end of a compaction before a restart is known.
+            RunEvent::Compacting if self.is_replayed(at) => {}
+            RunEvent::Compacting => self.start_phase(at, TimelinePhase::Compacting),
+            RunEvent::Compacted { before, after, way, input, .. } => {
+                let (tokens, how) = (Some((*before, *after)), (*way).to_owned());
+                self.compacted(at, SpanKind::Compaction { tokens, how, input: *input });
+            }
+            RunEvent::NotCompacted { why } => {
+                self.compacted(at, SpanKind::Compaction { tokens: None, how: short(why), input: None });
+            }
+            RunEvent::HookDecision(note) => {
+                let took = u64::try_from(note.duration.as_millis()).unwrap_or(0);
+                let (point, hook) = (note.point.name().to_owned(), note.hook.clone());
+                self.add_parallel(
+                    at.saturating_sub(took),
+                    at,
+                    SpanKind::Hook { point, hook, decision: short(&note.decision.to_string()) },
+                );
+            }
+            RunEvent::Input(_) if self.has_asked() => {
+                self.add_parallel(at, at, SpanKind::Joined);
+            }
+            RunEvent::Block(_) => self.add_parallel(at, at, SpanKind::Block),
+            RunEvent::Withheld(withheld) => {
+                let (call, repetition) = (withheld.call.to_string(), withheld.repetition.name().to_owned());
+                let (chars, text) = (withheld.text.chars().count() as u64, excerpt(&withheld.text));
+                self.add_parallel(at, at, SpanKind::Withheld { call, repetition, chars, text });
+            }
+            RunEvent::DispositionChanged(placed) => {
+                let (disposition, position) = placed.wire_name();
+                let position = position.map(|position| position as u64);
+                self.add_parallel(at, at, SpanKind::Placed { disposition: disposition.to_owned(), position });
+            }
+            RunEvent::Busy(busy) => {
+                let ms = u64::try_from(busy.lasts.as_millis()).unwrap_or(u64::MAX);
+                self.add_parallel(at, at, SpanKind::Busy { activity: busy.activity.to_string(), busy_ms: ms });
+            }
+            RunEvent::Summarized(runs) => self.add_parallel(at, at, SpanKind::Summarized { runs: runs.to_vec() }),
+            RunEvent::Input(_)
+            | RunEvent::Absorbed { .. }
+            | RunEvent::ModelChanged { .. }
+            | RunEvent::MessageReset { .. }
+            | RunEvent::Text { .. }
+            | RunEvent::Thinking { .. }
+            | RunEvent::ToolProgress { .. }
+            | RunEvent::Ended(_) => {}
+        }
+    }
+
+    /// True if a model request was made.
+    fn has_asked(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.what, SpanKind::Model(_)))
+    }
+
+    /// Returns the time of a message: a replayed one has the time of its entry.
+    fn time_of(&mut self, at: u64, written: u64) -> u64 {
+        let is_of_before = self.is_replayed(written);
+        // Another process may have resumed the run between the previous entry and this one.
+        while is_of_before && let Some(again) = self.earlier_resumes.pop_front_if(|again| *again <= written) {
+            self.phase = TimelinePhase::Between;
+            self.cover(again, SpanKind::Down);
+        }
+        // Entries from the time of the hold on only complete the transcript.
+        if let Some(hold) = self.held.filter(|hold| is_of_before && hold.held_at <= written) {
+            self.phase = TimelinePhase::Between;
+            self.cover(hold.held_at, SpanKind::Down);
+        }
+        if is_of_before { written } else { at }
+    }
+
+    /// True if something was written before this process resumed the run.
+    fn is_replayed(&self, written: u64) -> bool {
+        self.resumed_at.is_some_and(|took_up| written < took_up)
+    }
+
+    /// Covers the downtime before this process resumed the run.
+    fn cover_downtime(&mut self) {
+        if let Some(took_up) = self.resumed_at.take() {
+            self.phase = TimelinePhase::Between;
+            if let Some(Hold { held_at, released_at, .. }) = self.held.take() {
+                self.cover(held_at.min(took_up), SpanKind::Down);
+                self.cover(released_at.unwrap_or(took_up).min(took_up), SpanKind::Held);
+            }
+            self.cover(took_up, SpanKind::Down);
+        }
+    }
+
+    /// Starts a new phase and covers the time of the previous one.
+    fn start_phase(&mut self, at: u64, next: TimelinePhase) {
+        // All replayed entries are processed.
+        self.cover_downtime();
+        self.label_phase(at, next);
+    }
+
+    /// Starts a new phase, in this process or before it resumed the run.
+    fn change_phase(&mut self, (at, is_of_before): (u64, bool), next: TimelinePhase) {
+        match is_of_before {
+            true => self.label_phase(at, next),
+            false => self.start_phase(at, next),
+        }
+    }
+
+    /// Covers the time of the current phase with its label.
+    fn label_phase(&mut self, at: u64, next: TimelinePhase) {
+        let what = match std::mem::replace(&mut self.phase, next) {
+            TimelinePhase::Waiting => SpanKind::Queued { slot_ms: self.slot_ms },
+            TimelinePhase::Between | TimelinePhase::Compacting => SpanKind::Prepared,
+            TimelinePhase::Model(asked, _) => SpanKind::Model(asked),
+            TimelinePhase::Retry(why) => SpanKind::Retry { why },
+            TimelinePhase::Tools => SpanKind::Tools,
+            TimelinePhase::Committing => SpanKind::Stored,
+        };
+        self.cover(at, what);
+    }
+
+    fn compacted(&mut self, at: u64, what: SpanKind) {
+        let is_of_before = self.is_replayed(at);
+        let at = self.time_of(at, at);
+        if !is_of_before {
+            self.cover_downtime();
+        }
+        self.label_phase(self.covered_until, TimelinePhase::Between);
+        self.cover(at, what);
+    }
+
+    /// Records why a request failed. The first reason counts: later ones describe all attempts.
+    fn fail(&mut self, why: &str) {
+        if let TimelinePhase::Model(asked, _) = &mut self.phase {
+            asked.error.get_or_insert_with(|| short(why));
+        }
+    }
+
+    /// Labels the time up to a moment. Empty spans without information are left out.
+    fn cover(&mut self, at: u64, what: SpanKind) {
+        let (from, to) = (self.covered_until, at.max(self.covered_until).min(self.until.max(self.covered_until)));
+        let says_nothing = matches!(
+            what,
+            SpanKind::Queued { .. }
+                | SpanKind::Prepared
+                | SpanKind::Stored
+                | SpanKind::Tools
+                | SpanKind::Finished
+                | SpanKind::FinalHooks
+                | SpanKind::Down
+                | SpanKind::Held
+        );
+        if to > from || !says_nothing {
+            self.steps.push(TimelineSpan { from, to, what });
+        }
+        self.covered_until = to;
+    }
+
+    fn add_parallel(&mut self, from: u64, to: u64, what: SpanKind) {
+        self.steps.push(TimelineSpan { from: from.min(to), to, what });
+    }
+
+    fn end(mut self, stored_at: u64) -> RunTimeline {
+        // Calls that are still running were stopped.
+        for (call, (from, name, digest)) in std::mem::take(&mut self.tools) {
+            let what = SpanKind::Tool { name, call: call.to_string(), digest, is_error: true, cut: None };
+            self.add_parallel(from, stored_at, what);
+        }
+        self.cover_downtime();
+        match self.phase {
+            TimelinePhase::Committing | TimelinePhase::Between => self.cover(stored_at, SpanKind::Finished),
+            TimelinePhase::Waiting
+            | TimelinePhase::Model(..)
+            | TimelinePhase::Retry(_)
+            | TimelinePhase::Tools
+            | TimelinePhase::Compacting => self.start_phase(stored_at, TimelinePhase::Between),
+        }
+        self.cover(self.until, SpanKind::FinalHooks);
+        RunTimeline::new(self.steps)
+    }
+}
+
+fn add_usage(asked: &mut ModelRequestSpan, usage: &Usage) {
+    asked.input = usage.input;
+    asked.output = usage.output;
+    asked.cache_read = usage.cache_read;
+    asked.cache_write = usage.cache_write;
+    asked.cost = usage.cost.total;
+}
+
+/// Shortens a text to one line.
+fn excerpt(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(MAX_EXCERPT_CHARS).collect()
+}
+
+fn short(why: &str) -> String {
+    why.chars().take(MAX_REASON_CHARS).collect()
+}
+
+/// Digests a call's arguments: their content stays in the transcript.
+fn digest(arguments: &Value) -> String {
+    let sum = Sha256::digest(arguments.to_string());
+    sum.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,597 @@
+//! Builds agents from a config. Holds the state that survives a config reload: credential health and cached workspace
+//! files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use homard_agent::{
+    Agents, Profile, PromptConfig, RunBounds,
+    hub::WorkingDirs,
+    profile::{AgentIdentity, ModelResolver, RetryTime},
+    prompt_config::{HostInfo, PictureSources, PromptStyle},
+    sandboxing::Sandboxing,
+    schedule::Schedule,
+    secrets::Secrets,
+    shortening,
+    tool::Toolbox,
+};
+use homard_audit::Audit;
+use homard_compact::Settings;
+use homard_config::LoadedConfig;
+use homard_model::{Error, ErrorKind, ModelSpec, candidates::Candidates};
+use homard_proto::AgentId;
+use homard_providers::HttpClient;
+use homard_store::timeline::PromptCuts;
+use homard_tools::BackgroundCommands;
+use homard_workspace::{Audience, BootstrapLimits, BootstrapReader, Starter};
+use jiff::tz::TimeZone;
+
+use super::{
+    Purpose,
+    channels::Channels,
+    keys,
+    model_chain::{ModelChain, SelectionReason},
+    models::{Models, UnusableModel},
+    plugins::PluginSet,
+    secrets,
+    skills::SkillLibrary,
+    timeout,
+    tools::{self, ToolDeps},
+    working_dir,
+};
+use crate::{
+    auth::{
+        self, Keyring,
+        health_writer::{HealthWriter, HealthWriterTask},
+    },
+    config::{
+        Config, NamedModel, Text,
+        agents::{Choice, ConfiguredAgent, Style as Said},
+        sandbox::SessionToolsVisibility,
+    },
+    logging::Masks,
+    paths::{self, Paths},
+    reload::ConfigReloader,
+};
+
+/// Builds agents from configs. Clones share their state.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentFactory {
+    paths: Paths,
+    purpose: Purpose,
+    reader: Arc<BootstrapReader>,
+    pub(super) tool_deps: ToolDeps,
+    /// Plugins and hooks. Changing the set requires a restart.
+    pub(crate) plugins: PluginSet,
+    pub(crate) channels: Channels,
+    /// The security audit log.
+    pub(crate) audit: Audit,
+    /// The values that are masked in the log.
+    masks: Arc<OnceLock<Masks>>,
+    shared: Arc<Mutex<FactoryState>>,
+}
+
+/// State that is kept across config reloads.
+#[derive(Debug, Default)]
+struct FactoryState {
+    keyrings: BTreeMap<PathBuf, Arc<Keyring>>,
+    /// Tasks that persist the health of credentials.
+    health_writers: Vec<HealthWriterTask>,
+    libraries: Vec<SkillLibrary>,
+    /// Secrets to mask.
+    secrets: Vec<Secrets>,
+}
+
+/// The agents of a config, with remarks and warnings.
+#[derive(Debug)]
+pub(super) struct AgentSet {
+    pub(super) agents: Agents,
+    /// About a model that Homard chose by itself.
+    pub(super) remark: Option<String>,
+    /// Warnings. The agents work nevertheless, without the broken part.
+    pub(super) warnings: Vec<String>,
+}
+
+impl AgentFactory {
+    /// Creates the factory and returns warnings about plugins and hooks of the config.
+    pub(super) fn new(
+        (paths, purpose): (&Paths, Purpose),
+        loaded: &LoadedConfig<Config>,
+        audit: Audit,
+    ) -> (Self, Vec<String>) {
+        let hub = Arc::default();
+        let background = BackgroundCommands::default();
+        let (guests, wrong) = PluginSet::open(loaded, paths, &hub, &background);
+        let channels = Channels::new(paths, &hub);
+        let office = Self {
+            paths: paths.clone(),
+            purpose,
+            reader: Arc::new(BootstrapReader::with_gate(background.load_gate())),
+            tool_deps: ToolDeps {
+                background,
+                gateway: match purpose {
+                    Purpose::Gateway => Some(tools::GatewayDeps::default()),
+                    Purpose::OneTurn => None,
+                },
+                hub,
+                sender: Some(Arc::new(channels.clone())),
+                audit: audit.clone(),
+                ..ToolDeps::default()
+            },
+            plugins: guests,
+            channels,
+            audit,
+            masks: Arc::default(),
+            shared: Arc::default(),
+        };
+        (office, wrong)
+    }
+
+    /// Returns the check for working directories that requests name.
+    pub(super) fn working_dirs(&self, config: &Config) -> WorkingDirs {
+        let (config, paths) = (config.clone(), self.paths.clone());
+        WorkingDirs::new(move |directory| working_dir::check_requested(directory, &config, &paths))
+    }
+
+    /// Connects the tools that need the gateway. The schedule is optional.
+    pub(crate) fn open_gateway(&self, live: &ConfigReloader, schedule: Option<&Schedule>) {
+        let Some(desk) = &self.tool_deps.gateway else { return };
+        // Only one gateway is expected per factory; a second one is ignored.
+        desk.live.get_or_init(|| live.clone());
+        if let Some(schedule) = schedule {
+            desk.schedule.get_or_init(|| schedule.clone());
+        }
+    }
+
+    /// Masks all secrets of this config, and of later ones, in the log.
+    pub(crate) fn mask_in(&self, masks: &Masks) {
+        masks.hide_all(self.shared().secrets.clone());
+        // There is one log per process.
+        self.masks.get_or_init(|| masks.clone());
+    }
+
+    /// Waits until the set of available tools has changed.
+    pub(crate) async fn tools_changed(&self) {
+        tokio::select! {
+            () = self.tool_deps.mcp.changed() => {}
+            () = self.plugins.changed() => {}
+        }
+    }
+
+    /// Ends the plugins and MCP servers.
+    pub(super) async fn close(&self) {
+        self.plugins.close().await;
+        self.tool_deps.mcp.close().await;
+    }
+
+    /// Writes pending changes of credential health.
+    pub(super) async fn flush(&self) {
+        let keeping = std::mem::take(&mut self.shared().health_writers);
+        for keeping in keeping {
+            keeping.stop().await;
+        }
+    }
+
+    /// Returns the skills of every agent.
+    pub(crate) fn libraries(&self) -> Vec<SkillLibrary> {
+        self.shared().libraries.clone()
+    }
+
+    fn shared(&self) -> MutexGuard<'_, FactoryState> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Builds the agents of a config.
+    pub(super) fn build_agents(&self, loaded: &LoadedConfig<Config>) -> Result<AgentSet> {
+        // Mask first: the programs of this config that are started next may quote secrets in their errors.
+        if let Some(masks) = self.masks.get() {
+            let new = secrets::of_config(loaded, &self.paths);
+            masks.hide_all(self.shared().secrets.iter().cloned().chain([new]).collect());
+        }
+        let models = Arc::new(Models::new(&loaded.config, super::environment(&loaded.variables), &self.paths.state));
+        let (toolbox, troubles) = self.tool_deps.toolbox(loaded, &self.paths, self.plugins.tools(&loaded.config));
+        let secrets = BTreeMap::new();
+        let mut desk =
+            AgentBuilder { loaded, models, toolbox, secrets, libraries: Vec::new(), remark: None, warnings: troubles };
+        let (mut first, mut others, mut ids) = (None, Vec::new(), BTreeSet::new());
+        for agent in loaded.config.agents.members() {
+            if !ids.insert(agent.id.clone()) {
+                continue;
+            }
+            let profile = self.profile(&mut desk, &agent)?;
+            if agent.is_default { first = Some(profile) } else { others.push(profile) }
+        }
+        let agents = Agents::new(first.context("no agent is configured")?, others);
+        let AgentBuilder { libraries, remark, warnings: troubles, secrets, .. } = desk;
+        let mut kept = self.shared();
+        kept.libraries = libraries;
+        kept.secrets = secrets.into_values().collect();
+        if let Some(masks) = self.masks.get() {
+            masks.hide_all(kept.secrets.clone());
+        }
+        drop(kept);
+        Ok(AgentSet { agents, remark, warnings: troubles })
+    }
+
+    fn profile(&self, desk: &mut AgentBuilder<'_>, agent: &ConfiguredAgent<'_>) -> Result<Profile> {
+        let (config, paths) = (&desk.loaded.config, self.paths.clone());
+        let keyring = self.keyring(auth::credentials_file(&paths, agent), &desk.models.client)?;
+        let (roster, chain) = desk.candidates(agent, &keyring, &paths.config);
+        let workspace = workspace(config, &paths, agent);
+        let starter = match config.agents.defaults.skip_bootstrap {
+            Some(true) => Starter::FolderOnly,
+            Some(false) | None => Starter::Files,
+        };
+        // If the workspace cannot be created now, every run retries and fails if it still cannot.
+        desk.warnings.extend(match homard_workspace::create(&workspace, starter) {
+            Ok(made) => made.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.message)),
+            Err(error) => Some(format!("agent {}: {error}", agent.id)),
+        });
+        let library = SkillLibrary::of(desk.loaded, &paths, agent, &workspace).with_reader(self.reader.clone());
+        for problem in
+            library.refresh().problems.iter().filter(|problem| problem.level == homard_skills::ProblemLevel::Warning)
+        {
+            tracing::warn!(path = %problem.path.display(), "problem in a skill: {}", problem.message);
+        }
+        let setting = PromptConfig {
+            workspace: Some(workspace.clone()),
+            limits: limits(config),
+            reader: self.reader.clone(),
+            style: style(config),
+            skills: library.published.clone(),
+            zone: Some(desk.time_zone()),
+            aliases: desk.models.names.aliases(),
+            docs: None,
+            heartbeat: None,
+            machine: machine(config),
+            // A run may override these.
+            mode: None,
+            omits_files: false,
+            pictures: Some(PictureSources { home: paths::home(), is_confined: false }),
+        };
+        desk.libraries.push(library);
+        let (said, defaults) = (agent.config, &config.agents.defaults);
+        let identity = said.identity.clone();
+        // Fields that the config does not set may come from the agent's IDENTITY.md.
+        let own = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
+        let own = homard_workspace::AgentPersona::parse(&own);
+        let secrets = desk.secrets(&paths, &keyring);
+        let masked = |text: Option<String>| text.map(|text| secrets.mask(&text).into_owned());
+        Ok(Profile {
+            is_one_shot: self.purpose == Purpose::OneTurn,
+            name: masked(said.name.clone()),
+            identity: AgentIdentity {
+                name: masked(identity.name.or(own.name)),
+                emoji: masked(identity.emoji.or(own.emoji)),
+                theme: masked(identity.theme.or(own.theme)),
+                avatar: identity.avatar.or(own.avatar),
+            },
+            toolbox: desk.toolbox.clone(),
+            rules: Some(tools::rules(config, agent)),
+            workdir: workspace,
+            sandboxing: sandboxing(config, &paths, agent),
+            confines_commands: tools::policy(config, &paths).mode != homard_tools::sandbox::AccessMode::Full,
+            prompt: setting,
+            timeout: timeout(config),
+            bounds: bounds(config),
+            retry_time: retry_time(config),
+            compaction: desk.compaction(),
+            pruning: config.agents.defaults.context_pruning.settings(),
+            delivery: config.delivery(agent.config),
+            secrets,
+            selectable_models: desk.models.selectable(),
+            resolve_model: choose(desk.models.clone(), keyring, desk.extra_models(chain)),
+            thinking: said.thinking_default.or(defaults.thinking_default).map(|word| word.0),
+            verbose: said.verbose_default.or(defaults.verbose_default).map(|word| word.0.0),
+            reasoning: said.reasoning_default.or(defaults.reasoning_default).map(|word| word.0.0),
+            ..Profile::new(agent.id.clone(), roster)
+        })
+    }
+
+    /// Reads the credentials of a file again; agents may share a file.
+    fn keyring(&self, path: PathBuf, client: &HttpClient) -> Result<Arc<Keyring>> {
+        let mut kept = self.shared();
+        let keyring = match kept.keyrings.get(&path) {
+            Some(known) => known.reread(client)?,
+            None => {
+                let (keyring, keeper) = Keyring::open(path.clone(), client)?;
+                kept.health_writers.push(HealthWriter::start(keeper));
+                keyring
+            }
+        };
+        let keyring = Arc::new(keyring);
+        kept.keyrings.insert(path, keyring.clone());
+        Ok(keyring)
+    }
+}
+
+/// Inputs for building the agents of one config, and the warnings collected on the way.
+struct AgentBuilder<'a> {
+    loaded: &'a LoadedConfig<Config>,
+    models: Arc<Models>,
+    toolbox: Toolbox,
+    /// By credentials file.
+    secrets: BTreeMap<PathBuf, Secrets>,
+    libraries: Vec<SkillLibrary>,
+    remark: Option<String>,
+    warnings: Vec<String>,
+}
+
+impl AgentBuilder<'_> {
+    /// Builds the candidates of an agent. If there are none, its requests fail with the reason; other agents are not
+    /// affected.
+    fn candidates(
+        &mut self,
+        agent: &ConfiguredAgent<'_>,
+        keyring: &Keyring,
+        config: &Path,
+    ) -> (Candidates, Option<ModelChain>) {
+        let models = &self.models;
+        let chain = ModelChain::of(&self.loaded.config, agent.config, models, keyring);
+        let found = chain.and_then(|chain| Ok((models.candidates(keyring, &chain.models)?, chain)));
+        match found {
+            Ok((roster, chain)) => {
+                if agent.is_default {
+                    self.remark = chain.remark(config);
+                    self.warnings.extend(no_usable_key(&chain, keyring));
+                }
+                (roster, Some(chain))
+            }
+            Err(error) => {
+                let text = format!("agent {}: config file {}: {error:#}", agent.id, config.display());
+                // Config faults are reported separately, with their place in the file.
+                if !self.loaded.faults.iter().any(|fault| text.contains(&fault.problem.message)) {
+                    self.warnings.push(text.clone());
+                }
+                let error = Error::new(ErrorKind::Rejected, text);
+                (Candidates::single(Arc::new(UnusableModel { spec: ModelSpec::default(), error })), None)
+            }
+        }
+    }
+
+    /// Returns the secrets to mask in tool output; agents with the same credentials share them.
+    fn secrets(&mut self, paths: &Paths, keyring: &Keyring) -> Secrets {
+        let make = || secrets::all(self.loaded, paths, keyring);
+        self.secrets.entry(keyring.path.clone()).or_insert_with(make).clone()
+    }
+
+    /// Returns the models that may be selected although the allowlist does not have them: the agent's own, the image
+    /// model and the compaction model.
+    fn extra_models(&self, chain: Option<ModelChain>) -> Vec<NamedModel> {
+        let defaults = &self.loaded.config.agents.defaults;
+        let seeing = defaults.image_model.as_ref().into_iter().flat_map(Choice::names);
+        let summing = defaults.compaction.model.as_ref().map(Text::as_str);
+        let others = seeing.chain(summing).filter_map(|name| self.models.entry(name).ok());
+        chain.into_iter().flat_map(|chain| chain.models).chain(others).collect()
+    }
+
+    /// Returns the compaction settings. If the compaction model is unknown, the run's model is used, with a warning.
+    fn compaction(&mut self) -> Settings {
+        let said = &self.loaded.config.agents.defaults.compaction;
+        let name = said.model.as_ref().map(Text::as_str).filter(|name| !name.trim().is_empty());
+        let model = name.and_then(|name| match self.models.entry(name) {
+            Ok(named) => Some(named.name()),
+            Err(error) => {
+                self.warn(format!(
+                    "agents.defaults.compaction.model is \"{name}\": {error:#}; compaction uses the run's model"
+                ));
+                None
+            }
+        });
+        Settings { model, ..said.settings() }
+    }
+
+    /// Adds a warning, once for all agents.
+    fn warn(&mut self, text: String) {
+        if !self.warnings.contains(&text) {
+            self.warnings.push(text);
+        }
+    }
+
+    /// Returns the user's time zone.
+    fn time_zone(&mut self) -> TimeZone {
+        let Some(name) = self.loaded.config.agents.defaults.user_timezone.as_deref() else { return TimeZone::system() };
+        TimeZone::get(name.trim()).unwrap_or_else(|_unknown| {
+            let text = format!(
+                "agents.defaults.userTimezone is \"{name}\", which is not a time zone; use a name such as Europe/Berlin"
+            );
+            self.warn(text);
+            TimeZone::system()
+        })
+    }
+}
+
+/// Returns a warning if there are credential profiles but none is usable, so that the demo model answers.
+fn no_usable_key(chain: &ModelChain, keyring: &Keyring) -> Option<String> {
+    let broken =
+        |profile: &auth::CredentialProfile| Some(format!("{}: {}", profile.id, keys::unusable_reason(profile)?));
+    let why = keyring.profiles.iter().find_map(broken).filter(|_| chain.reason == SelectionReason::DemoModel)?;
+    Some(format!("no API key is usable ({why}), so the demo model is used; see: homard models status"))
+}
+
+fn choose(models: Arc<Models>, keyring: Arc<Keyring>, own: Vec<NamedModel>) -> ModelResolver {
+    Arc::new(move |name| models.pinned(&keyring, name, &own).map_err(|error| format!("{error:#}")))
+}
+
+fn bounds(config: &Config) -> RunBounds {
+    let (said, usual) = (&config.agents.defaults.run_limits, RunBounds::default());
+    RunBounds {
+        turns: said.turns.unwrap_or(usual.turns),
+        calls: said.tool_calls.unwrap_or(usual.calls),
+        repeats: said.repeats.unwrap_or(usual.repeats),
+        errors: said.errors.unwrap_or(usual.errors),
+        cost: said.cost_usd,
+    }
+}
+
+fn retry_time(config: &Config) -> RetryTime {
+    let (said, usual) = (&config.agents.defaults.retry, RetryTime::default());
+    RetryTime {
+        attended: said.max_total_seconds.map_or(usual.attended, Duration::from_secs),
+        unattended: said.unattended_max_total_seconds.map_or(usual.unattended, Duration::from_secs),
+    }
+}
+
+fn limits(config: &Config) -> BootstrapLimits {
+    let (defaults, usual) = (&config.agents.defaults, BootstrapLimits::default());
+    let number = |said: Option<u64>, usual| said.map_or(usual, |said| usize::try_from(said).unwrap_or(usize::MAX));
+    BootstrapLimits {
+        per_file: number(defaults.bootstrap_max_chars, usual.per_file),
+        total: number(defaults.bootstrap_total_max_chars, usual.total),
+    }
+}
+
+fn style(config: &Config) -> PromptStyle {
+    match config.agents.defaults.prompt_style.map(|word| word.0) {
+        None | Some(Said::Auto) => PromptStyle::Auto,
+        Some(Said::Rich) => PromptStyle::Rich,
+        Some(Said::Lean) => PromptStyle::Lean,
+        Some(Said::Bare) => PromptStyle::Bare,
+    }
+}
+
+fn machine(config: &Config) -> HostInfo {
+    let repo = config.agents.defaults.repo_root.as_ref();
+    HostInfo {
+        host: rustix::system::uname().nodename().to_str().ok().map(str::to_owned),
+        os: Some(std::env::consts::OS.to_owned()),
+        arch: Some(std::env::consts::ARCH.to_owned()),
+        shell: paths::env("SHELL").and_then(|shell| shell.into_string().ok()),
+        repo: repo.map(|repo| repo.as_str().to_owned()),
+    }
+}
+
+/// Returns what is omitted from or truncated in an agent's prompts for this model, by the config and the current files.
+pub(crate) fn shortened(
+    config: &Config,
+    paths: &Paths,
+    agent: &ConfiguredAgent<'_>,
+    model: &NamedModel,
+) -> Option<PromptCuts> {
+    let folder = workspace(config, paths, agent);
+    let files = BootstrapReader::default().pages(&folder, Audience::Main, &limits(config));
+    shortening::of(style(config), &model.spec(), &files)
+}
+
+/// Returns the workspace directory of an agent.
+pub(crate) fn workspace(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>) -> PathBuf {
+    let place = |text: &str| paths::expand(Path::new(text), paths::home().as_deref());
+    let shared = config.agents.defaults.workspace.as_ref().map(|shared| place(shared.as_str()));
+    let found = match (&agent.config.workspace, shared) {
+        (Some(own), _) => place(own.as_str()),
+        (None, Some(shared)) if agent.is_default => shared,
+        (None, Some(shared)) => sibling_workspace(&paths.state.join(shared), &agent.id),
+        (None, None) if agent.is_default => paths.state.join("workspace"),
+        (None, None) => paths.state.join(format!("workspace-{}", agent.id)),
+    };
+    // Relative paths are resolved against the state directory, not the current directory.
+    paths.state.join(found)
+}
+
+/// Returns the workspace of a non-default agent, beside the default agent's. Earlier versions created it inside; a
+/// workspace that is in use there is kept until its owner moves it.
+fn sibling_workspace(shared: &Path, agent: &AgentId) -> PathBuf {
+    let name = shared.file_name().unwrap_or_default().to_string_lossy();
+    let (new, nested) = (shared.with_file_name(format!("{name}-{agent}")), shared.join(agent.as_str()));
+    if is_workspace(&nested) && !is_workspace(&new) { nested } else { new }
+}
+
+/// Returns true if the directory contains an agent's files.
+fn is_workspace(folder: &Path) -> bool {
+    ["AGENTS.md", "SOUL.md", "IDENTITY.md", "MEMORY.md", "memory"].iter().any(|name| folder.join(name).exists())
+}
+
+/// Returns which sessions of an agent are sandboxed, and where their workspaces are.
+pub(crate) fn sandboxing(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>) -> Sandboxing {
+    let (own, all) = (&agent.config.sandbox, &config.agents.defaults.sandbox);
+    let root = own.workspace_root.as_ref().or(all.workspace_root.as_ref());
+    let root = root.map(|root| paths::expand(Path::new(root.as_str()), paths::home().as_deref()));
+    let visibility = own.session_tools_visibility.or(all.session_tools_visibility);
+    Sandboxing {
+        mode: own.mode.or(all.mode).map(|word| word.0).unwrap_or_default(),
+        scope: own.scope().or(all.scope()).unwrap_or_default(),
+        access: own.workspace_access.or(all.workspace_access).map(|word| word.0).unwrap_or_default(),
+        root: paths.state.join(root.unwrap_or_else(|| PathBuf::from("sandboxes"))),
+        sees_all_sessions: visibility.is_some_and(|word| word.0 == SessionToolsVisibility::All),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_agent::sandboxing::{SandboxMode, SandboxScope, WorkspaceAccess};
+
+    use super::*;
+
+    fn workspaces(text: &str) -> Vec<(String, PathBuf)> {
+        let config = Config::parse(text).unwrap();
+        let state = PathBuf::from("/nowhere");
+        let paths = Paths { config: state.join("homard.json"), state };
+        let members = config.agents.members();
+        members.iter().map(|agent| (agent.id.to_string(), workspace(&config, &paths, agent))).collect()
+    }
+
+    #[test]
+    fn every_agent_has_its_workspace() {
+        let expected = |pairs: &[(&str, &str)]| -> Vec<(String, PathBuf)> {
+            pairs.iter().map(|&(id, path)| (id.to_owned(), PathBuf::from(path))).collect()
+        };
+        assert_eq!(workspaces("{}"), expected(&[("main", "/nowhere/workspace")]));
+        assert_eq!(
+            workspaces("{agents: {list: [{id: 'a'}, {id: 'b', default: true}, {id: 'c', workspace: '/c'}]}}"),
+            expected(&[("a", "/nowhere/workspace-a"), ("b", "/nowhere/workspace"), ("c", "/c")])
+        );
+        assert_eq!(
+            workspaces("{agents: {defaults: {workspace: '/w'}, list: [{id: 'a'}, {id: 'b'}]}}"),
+            expected(&[("a", "/w"), ("b", "/w-b")])
+        );
+        assert_eq!(workspaces("{agents: {defaults: {workspace: 'w'}}}"), expected(&[("main", "/nowhere/w")]));
+    }
+
+    #[test]
+    fn a_workspace_inside_another_that_is_in_use_stays_until_it_is_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("ws");
+        let of = |id: &str| sibling_workspace(&shared, &AgentId::normalize(id));
+        // A directory that merely has the agent's name is not a workspace.
+        std::fs::create_dir_all(shared.join("third")).unwrap();
+        assert_eq!(of("third"), folder.path().join("ws-third"));
+        std::fs::write(shared.join("third/AGENTS.md"), "").unwrap();
+        assert_eq!(of("third"), shared.join("third"));
+        std::fs::rename(shared.join("third"), folder.path().join("ws-third")).unwrap();
+        assert_eq!(of("third"), folder.path().join("ws-third"));
+    }
+
+    #[test]
+    fn an_agent_says_itself_how_it_is_sandboxed_or_the_defaults_do() {
+        let text = "{agents: {defaults: {sandbox: {mode: 'non-main', workspaceRoot: '/boxes'}}, list: [{id: 'a'},
+            {id: 'b', sandbox: {mode: 'all', perSession: true, workspaceAccess: 'ro', workspaceRoot: 'own'}}]}}";
+        let config = Config::parse(text).unwrap();
+        let paths = Paths { config: "/s/homard.json".into(), state: "/s".into() };
+        let all: Vec<_> = config.agents.members().iter().map(|agent| sandboxing(&config, &paths, agent)).collect();
+        let first = Sandboxing { mode: SandboxMode::NonMain, root: "/boxes".into(), ..Sandboxing::default() };
+        let second = Sandboxing {
+            mode: SandboxMode::All,
+            scope: SandboxScope::Session,
+            access: WorkspaceAccess::Ro,
+            root: "/s/own".into(),
+            sees_all_sessions: false,
+        };
+        assert_eq!(all, [first, second]);
+        let none = Config::parse("{}").unwrap();
+        let usual = sandboxing(&none, &paths, &none.agents.members()[0]);
+        assert_eq!(usual, Sandboxing { root: "/s/sandboxes".into(), ..Sandboxing::default() });
+    }
+
+    #[test]
+    fn agents_by_name_are_agents_too() {
+        let config = Config::parse("{agents: {entries: {ops: {name: 'Ops'}, main: {default: true}}}}").unwrap();
+        let ids: Vec<_> =
+            config.agents.members().into_iter().map(|agent| (agent.id.to_string(), agent.is_default)).collect();
+        assert_eq!(ids, [("main".to_owned(), true), ("ops".to_owned(), false)]);
+    }
+}

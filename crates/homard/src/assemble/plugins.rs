@@ -1,0 +1,199 @@
+//! Plugins of a gateway: their hooks, tools, services and routes, and the API that they may call.
+
+mod api;
+mod routes;
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::{Hub, task, tool::Tool};
+use homard_config::{LoadedConfig, redact};
+use homard_hooks::{Hook, Hooks, Listener, SlashCommand};
+use homard_plugins::{
+    Extensions, Host, PluginSetup, PluginStatus, Plugins, ProcessTiming, ReservedNames, internal::ScriptRunner,
+};
+use homard_tools::BackgroundCommands;
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout,
+};
+
+use self::api::PluginApi;
+use super::{factory::workspace, hooks};
+use crate::{
+    config::Config,
+    paths::{self, Paths},
+};
+
+pub(crate) use routes::{PluginRoutes, Transforms};
+
+/// How long to wait for plugins whose capabilities are not known yet, where they are needed immediately.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait until the hub uses the capabilities that plugins have reported.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The plugins of a gateway, and the internal hooks. Clones share their state.
+#[derive(Clone)]
+pub(crate) struct PluginSet {
+    plugins: Arc<Plugins>,
+    /// Signal listeners that are not plugins: the internal hooks.
+    listeners: Vec<Arc<dyn Listener>>,
+    /// The hooks, and the revision of the plugin list that they were built from. While the revision is unchanged the
+    /// same objects are used, so that their queued events are kept.
+    hooks: Arc<Mutex<Option<(u64, Hooks)>>>,
+    /// The revision that the hub uses.
+    applied: Arc<watch::Sender<u64>>,
+    changed: Arc<Notify>,
+}
+
+impl std::fmt::Debug for PluginSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PluginSet").field("plugins", &self.plugins).finish_non_exhaustive()
+    }
+}
+
+impl PluginSet {
+    /// Finds the plugins and the internal hooks of the config, without starting plugins. The second value contains
+    /// warnings. Must be called in a Tokio runtime, because it spawns a task.
+    pub(crate) fn open(
+        loaded: &LoadedConfig<Config>,
+        paths: &Paths,
+        hub: &Arc<OnceLock<Hub>>,
+        background: &BackgroundCommands,
+    ) -> (Self, Vec<String>) {
+        let config = redact::redact(&loaded.source);
+        let host: Arc<dyn Host> = Arc::new(PluginApi { hub: hub.clone(), config: config.clone() });
+        let workspaces =
+            loaded.config.agents.members().iter().map(|agent| workspace(&loaded.config, paths, agent)).collect();
+        let setup = PluginSetup {
+            settings: loaded.config.plugins.settings(paths),
+            state: paths.state.clone(),
+            workspaces,
+            config,
+            env: paths::variables().collect(),
+            reserved: reserved(),
+            timing: ProcessTiming::default(),
+        };
+        let plugins = Arc::new(Plugins::open(setup, &host));
+        let scripts: Arc<dyn ScriptRunner> = Arc::new(plugins.node());
+        let (listeners, mut wrong) = hooks::open(loaded, paths, hub.clone(), &scripts, background.clone());
+        wrong.extend(plugins.problems().iter().cloned());
+        let changed = Arc::<Notify>::default();
+        let (mut news, told) = (plugins.watch(), changed.clone());
+        // Ends when the plugins are dropped.
+        task::spawn("plugin changes", async move {
+            while news.changed().await.is_ok() {
+                told.notify_one();
+            }
+        });
+        (Self { plugins, listeners, hooks: Arc::default(), applied: Arc::default(), changed }, wrong)
+    }
+
+    /// Returns the state of each plugin.
+    pub(crate) fn status(&self) -> Vec<PluginStatus> {
+        self.plugins.status()
+    }
+
+    /// Returns the plugins and hooks that fail repeatedly: kind, name, and reason.
+    pub(super) fn failing(&self) -> Vec<(&'static str, String, String)> {
+        let throwing = self.plugins.frequent_errors().into_iter().map(|one| {
+            let why = format!("uncaught errors: {one}");
+            ("plugin", one.name, why)
+        });
+        let hooks = self.hooks().failing().into_iter().map(|one| ("hook", one.name.clone(), one.to_string()));
+        throwing.chain(hooks).collect()
+    }
+
+    /// Returns what plugins add, as far as it is known.
+    pub(crate) fn extensions(&self) -> Extensions {
+        self.plugins.extensions()
+    }
+
+    /// Returns the hooks, listeners and commands for the current revision.
+    pub(crate) fn hooks(&self) -> Hooks {
+        let edition = *self.plugins.watch().borrow();
+        let mut held = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, hooks)) = held.as_ref().filter(|(known, _)| *known == edition) {
+            return hooks.clone();
+        }
+        let Extensions { hooks, mut listeners, commands, .. } = self.extensions();
+        listeners.extend(self.listeners.iter().cloned());
+        let hooks: Vec<Arc<dyn Hook>> = hooks;
+        let commands =
+            commands.into_iter().map(|command| Arc::new(routes::PluginChatCommand(command)) as Arc<dyn SlashCommand>);
+        let hooks = Hooks::new(hooks, listeners).with_commands(commands.collect());
+        *held = Some((edition, hooks.clone()));
+        hooks
+    }
+
+    /// Returns the tools of plugins. Optional tools are included only if the config names them, their plugin, or
+    /// `group:plugins`.
+    pub(super) fn tools(&self, config: &Config) -> Vec<Arc<dyn Tool>> {
+        let wanted = config.tools.explicitly_allowed();
+        let is_named = |name: &str| wanted.iter().any(|wanted| wanted == name);
+        let tools = self.extensions().tools.into_iter().filter(|tool| {
+            !tool.is_optional() || [tool.name(), tool.plugin(), "group:plugins"].into_iter().any(is_named)
+        });
+        tools.map(|tool| tool as Arc<dyn Tool>).collect()
+    }
+
+    /// Waits until the plugins' capabilities change. The caller has applied the previous ones to the hub before it
+    /// calls this.
+    pub(super) async fn changed(&self) {
+        let edition = self.hooks.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(edition, _)| *edition);
+        self.applied.send_replace(edition.unwrap_or_default());
+        self.changed.notified().await;
+    }
+
+    /// Starts the plugins whose capabilities are unknown and waits briefly for their registrations. Returns true if
+    /// anything changed.
+    pub(super) async fn settle(&self) -> bool {
+        let before = *self.plugins.watch().borrow();
+        if timeout(LEARN_TIMEOUT, self.plugins.discover_registrations()).await.is_err() {
+            tracing::warn!("some plugins did not register in time; they are enabled once they have registered");
+        }
+        *self.plugins.watch().borrow() != before
+    }
+
+    /// Waits until the hub uses the current capabilities, so that all plugins receive the following events.
+    async fn wait_applied(&self) {
+        let edition = *self.plugins.watch().borrow();
+        let mut given = self.applied.subscribe();
+        if timeout(APPLY_TIMEOUT, given.wait_for(|given| *given >= edition)).await.is_err() {
+            tracing::warn!("the hub did not apply the plugins in time; they miss the gateway_start event");
+        }
+    }
+
+    /// Starts the plugins whose capabilities are unknown, then the background services.
+    pub(crate) async fn start(&self) {
+        self.plugins.discover_registrations().await;
+        self.wait_applied().await;
+        for service in self.extensions().services {
+            if let Err(error) = service.start().await {
+                tracing::warn!(plugin = service.plugin(), service = service.id(), %error, "a service could not be started");
+            }
+        }
+    }
+
+    /// Stops the background services in reverse order and ends all plugin processes.
+    pub(super) async fn close(&self) {
+        for service in self.extensions().services.iter().rev() {
+            service.stop().await;
+        }
+        self.plugins.close().await;
+    }
+}
+
+/// Names that plugins cannot register because the gateway uses them.
+fn reserved() -> ReservedNames {
+    let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    ReservedNames {
+        tools: homard_agent::policy::known().map(str::to_owned).collect(),
+        commands: all(&homard_agent::command::NAMES),
+        methods: homard_gateway::method_names().into_iter().map(str::to_owned).collect(),
+        paths: all(&["/", "/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),
+    }
+}

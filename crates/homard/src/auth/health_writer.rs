@@ -1,0 +1,164 @@
+//! Persists cooldowns: changes do not wait for the disk; the file is written at intervals.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Result;
+use homard_agent::task;
+use homard_model::profile_health::{HealthStats, HealthTracker, ProfileHealth};
+use tokio::{sync::watch, task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::file;
+
+/// Minimum time between two writes.
+const WRITE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The health state to persist, and the file.
+#[derive(Debug)]
+pub(crate) struct HealthWriter {
+    path: PathBuf,
+    changes: watch::Receiver<ProfileHealth>,
+}
+
+/// A running writer.
+#[derive(Debug)]
+pub(crate) struct HealthWriterTask {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Creates the health state and its writer. Until the writer is started, the state is held in memory only.
+pub(super) fn health_with_writer(path: &Path, standing: ProfileHealth) -> (Arc<HealthTracker>, HealthWriter) {
+    let (tell, news) = watch::channel(standing.clone());
+    let book = HealthTracker::new(standing, move |standing| {
+        tell.send_replace(standing.clone());
+    });
+    (Arc::new(book), HealthWriter { path: path.to_owned(), changes: news })
+}
+
+impl HealthWriter {
+    /// Starts to persist changes.
+    pub(crate) fn start(self) -> HealthWriterTask {
+        let stop = CancellationToken::new();
+        let task = task::spawn("cooldowns", write_loop(self, stop.clone()));
+        HealthWriterTask { stop, task }
+    }
+}
+
+impl HealthWriterTask {
+    /// Writes pending changes and stops.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::warn!(%error, "failed to save the cooldowns");
+        }
+    }
+}
+
+async fn write_loop(HealthWriter { path, changes: mut news }: HealthWriter, stop: CancellationToken) {
+    loop {
+        let is_over = tokio::select! {
+            biased;
+            () = stop.cancelled() => true,
+            changed = news.changed() => changed.is_err(),
+        };
+        if is_over && !news.has_changed().unwrap_or(true) {
+            return;
+        }
+        if !is_over {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = sleep(WRITE_INTERVAL) => {}
+            }
+        }
+        let (standing, place) = (news.borrow_and_update().clone(), path.clone());
+        let written = tokio::task::spawn_blocking(move || write(&place, &standing)).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("failed to save the cooldowns: {error:#}"),
+            Err(error) => tracing::warn!(%error, "failed to save the cooldowns"),
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// Writes the health of credentials. Unchanged entries keep their exact bytes.
+fn write(path: &Path, standing: &ProfileHealth) -> Result<()> {
+    if standing.iter().next().is_none() {
+        return Ok(());
+    }
+    file::edit(path, |fields| {
+        let mut kept = fields.object("usageStats", path)?;
+        for (id, stats) in standing.iter() {
+            let before = kept.get(id).and_then(|text| serde_json::from_str::<HealthStats>(text).ok());
+            if before.as_ref() != Some(stats) {
+                kept.set(id, &serde_json::to_value(stats)?, 2);
+            }
+        }
+        fields.put("usageStats", &kept, 1);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use homard_model::{
+        Error, ErrorKind,
+        candidates::{Candidate, CandidateRank, Candidates, Credential, CredentialOrder},
+        demo::Demo,
+        failover::{Failover, FailoverTerms},
+    };
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Records a failure or a success of a credential, as a run does.
+    fn run(book: &Arc<HealthTracker>, error: Option<ErrorKind>, now: u64) {
+        let candidate =
+            Candidate { model: Arc::new(Demo::default()), profile: "p".into(), credential: Credential::ApiKey };
+        let rank = CandidateRank { candidates: vec![candidate], order: CredentialOrder::Configured };
+        let roster = Candidates::new(vec![rank], book.clone()).unwrap();
+        let mut failover = Failover::begin(roster, FailoverTerms::default(), now);
+        match error {
+            Some(kind) => drop(failover.failed(&Error::new(kind, "no"), now)),
+            None => failover.succeeded(now),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_are_few_writes_and_the_last_one_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(file::NAME);
+        fs::write(&path, "{\"profiles\": {}, \"usageStats\": {\"odd\": {\"errorCount\": \"x\"}}}").unwrap();
+        let (book, keeper) = health_with_writer(&path, ProfileHealth::default());
+        let keeping = keeper.start();
+        for now in 1..=1000 {
+            run(&book, None, now);
+        }
+        assert!(!fs::read_to_string(&path).unwrap().contains("lastUsed"), "nothing waits for the disk");
+        run(&book, Some(ErrorKind::Billing), 2000);
+        keeping.stop().await;
+        let kept: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(kept["usageStats"]["odd"], json!({"errorCount": "x"}));
+        let stats = &kept["usageStats"]["p"];
+        assert_eq!((&stats["disabledReason"], &stats["disabledUntil"]), (&json!("billing"), &json!(602_000)));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_where_nothing_happened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(file::NAME);
+        let (_book, keeper) = health_with_writer(&path, ProfileHealth::default());
+        keeper.start().stop().await;
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,105 @@
+//! CLI errors: the message for people, the document for programs, and the exit code.
+
+use std::{fmt, process::ExitCode};
+
+use serde_json::{Value, json};
+
+/// An error with a kind and an exit code. Any other error is a plain failure with exit code 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CliError {
+    /// Error type for programs: a code of the gateway's, or `usage`, `not_found`, `config`, `connection`, `interrupted`, `failed`.
+    pub(crate) kind: String,
+    /// Message for people: what failed, where, and what to do next.
+    pub(crate) message: String,
+    /// The run that failed.
+    pub(crate) run: Option<String>,
+    /// Where the error occurred: `gateway` or `local`.
+    pub(crate) origin: Option<&'static str>,
+    pub(crate) exit: u8,
+    /// True if the output already shows the error, so that only the exit code remains to be set.
+    pub(crate) is_reported: bool,
+}
+
+impl CliError {
+    /// Creates an error with exit code 1.
+    pub(crate) fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: kind.into(), message: message.into(), run: None, origin: None, exit: 1, is_reported: false }
+    }
+
+    /// Creates an error for invalid usage, exit code 2.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { exit: 2, ..Self::new("usage", message) }
+    }
+
+    /// Creates an error for something stored that does not exist, exit code 1.
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new("not_found", message)
+    }
+
+    /// Creates an error for an unusable config file, with which nothing was started: exit code 78, EX_CONFIG.
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self { exit: 78, ..Self::new("config", message) }
+    }
+
+    /// Returns why the gateway rejected a parameter, without the name of the method; `None` for any other error.
+    pub(crate) fn invalid_params(&self) -> Option<&str> {
+        let text = self.message.strip_prefix("invalid ").filter(|_| self.kind == "INVALID_REQUEST")?;
+        text.split_once(" params: ").filter(|(method, _)| !method.contains(' ')).map(|(_, why)| why)
+    }
+
+    /// Adds the run and the origin.
+    pub(crate) fn of(mut self, run: &str, origin: &'static str) -> Self {
+        self.run = Some(run.to_owned());
+        self.origin = Some(origin);
+        self
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CliError {}
+
+/// Returns true if the output already shows the error.
+pub(crate) fn is_reported(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<CliError>().is_some_and(|failure| failure.is_reported)
+}
+
+/// Returns the exit code of an error.
+pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+    ExitCode::from(error.downcast_ref::<CliError>().map_or(1, |failure| failure.exit))
+}
+
+/// Returns an error as a JSON document.
+pub(crate) fn document(error: &anyhow::Error) -> Value {
+    let failure = error.downcast_ref::<CliError>();
+    let kind = failure.map_or("failed", |failure| &failure.kind);
+    let mut document = json!({"ok": false, "error": {"type": kind, "message": format!("{error:#}")}});
+    if let Some(run) = failure.and_then(|failure| failure.run.as_deref()) {
+        document["runId"] = run.into();
+    }
+    if let Some(origin) = failure.and_then(|failure| failure.origin) {
+        document["origin"] = origin.into();
+    }
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_learn_the_kind_the_run_and_who_says_so() {
+        let error = CliError::new("UNAVAILABLE", "no answer").of("r1", "gateway");
+        assert_eq!(
+            document(&error.into()),
+            json!({"ok": false, "error": {"type": "UNAVAILABLE", "message": "no answer"}, "runId": "r1", "origin": "gateway"})
+        );
+        let plain = anyhow::anyhow!("disk full").context("cannot write");
+        let told = json!({"ok": false, "error": {"type": "failed", "message": "cannot write: disk full"}});
+        assert_eq!(document(&plain), told);
+    }
+}

@@ -1,0 +1,183 @@
+//! Shared state: the gateway's port, the latest events, and everything the clients received.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{client::GatewayTarget, secret::GatewaySecret};
+
+/// Maximum number of problems that are listed; the others are counted.
+const MAX_LISTED: usize = 20;
+
+/// An event after which a kill may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KillMoment {
+    /// A client received `accepted` for its run.
+    Accepted,
+    /// The model sent a word.
+    TextDelta,
+    /// A client received the start of a tool.
+    Tool,
+    /// The model sent the last word of a run.
+    LastDelta,
+    /// A client received the end of its run.
+    Ended,
+}
+
+impl KillMoment {
+    /// All moments.
+    pub(super) const ALL: [Self; 5] = [Self::Accepted, Self::TextDelta, Self::Tool, Self::LastDelta, Self::Ended];
+}
+
+/// The result of a run as a client received it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ReceivedResult {
+    /// Success, with the reply.
+    Done(String),
+    /// Failure, with the reason.
+    Failed(String),
+}
+
+/// A run as its client knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ClientRun {
+    pub(super) session: String,
+    /// Index among the runs of its client: the next one is sent only when this one is accepted.
+    pub(super) index: usize,
+    pub(super) is_accepted: bool,
+    pub(super) result: Option<ReceivedResult>,
+    /// How many times its end was received as an event.
+    pub(super) ends: usize,
+}
+
+/// Everything the clients know.
+#[derive(Debug, Default)]
+pub(super) struct ClientHistory {
+    pub(super) runs: BTreeMap<String, ClientRun>,
+    /// Number of model requests.
+    pub(super) requests: usize,
+    /// Violations that are not counted elsewhere.
+    pub(super) problems: Vec<String>,
+}
+
+impl ClientHistory {
+    fn run(&mut self, id: &str) -> &mut ClientRun {
+        self.runs.entry(id.to_owned()).or_default()
+    }
+
+    /// Records a violation.
+    pub(super) fn problem(&mut self, what: String) {
+        self.problems.push(what);
+    }
+
+    /// Records a result; repeated requests must return the same one.
+    pub(super) fn record_result(&mut self, id: &str, told: ReceivedResult) {
+        let run = self.run(id);
+        run.is_accepted = true;
+        match &run.result {
+            Some(before) if *before != told => {
+                let what = format!("run {id} was reported to end with {before:?} and later with {told:?}");
+                self.problem(what);
+            }
+            Some(_) => {}
+            None => run.result = Some(told),
+        }
+    }
+
+    /// Returns the first problems and the number of the others.
+    pub(super) fn some_problems(&self) -> Vec<String> {
+        let more = self.problems.len().saturating_sub(MAX_LISTED);
+        let told = self.problems.iter().take(MAX_LISTED).cloned();
+        told.chain((more > 0).then(|| format!("and {more} more"))).collect()
+    }
+}
+
+/// The shared state.
+#[derive(Debug)]
+pub(super) struct ChaosState {
+    /// The gateway's port while it listens.
+    pub(super) port: watch::Sender<Option<u16>>,
+    /// Cancelled when no more runs are to be sent.
+    pub(super) closing: CancellationToken,
+    token: String,
+    moments: mpsc::UnboundedSender<KillMoment>,
+    history: Mutex<ClientHistory>,
+}
+
+impl ChaosState {
+    /// Creates the state for gateways with this token. The killer receives the moments.
+    pub(super) fn new(token: String) -> (Self, mpsc::UnboundedReceiver<KillMoment>) {
+        // Unbounded: it is drained before every kill, and a killed gateway produces no events.
+        let (moments, listen) = mpsc::unbounded_channel();
+        let (door, closing) = (watch::Sender::new(None), CancellationToken::new());
+        (Self { port: door, closing, token, moments, history: Mutex::default() }, listen)
+    }
+
+    /// Returns the gateway at a port as a client target.
+    pub(super) fn target(&self, port: u16) -> GatewayTarget {
+        let secret = Some(GatewaySecret::Token(self.token.clone()));
+        GatewayTarget { url: format!("ws://127.0.0.1:{port}"), secret, pin: None, is_own: false, is_down: false }
+    }
+
+    /// Publishes a moment.
+    pub(super) fn publish(&self, moment: KillMoment) {
+        // At the end there is no receiver.
+        self.moments.send(moment).ok();
+    }
+
+    /// Returns what the clients know.
+    pub(super) fn history(&self) -> MutexGuard<'_, ClientHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a new run.
+    pub(super) fn record_sent(&self, id: &str, session: &str, place: usize) {
+        let run = ClientRun { session: session.to_owned(), index: place, ..ClientRun::default() };
+        self.history().runs.insert(id.to_owned(), run);
+    }
+
+    /// Records an acceptance.
+    pub(super) fn record_accepted(&self, id: &str) {
+        self.history().run(id).is_accepted = true;
+        self.publish(KillMoment::Accepted);
+    }
+
+    /// Records a result.
+    pub(super) fn record_result(&self, id: &str, told: ReceivedResult) {
+        self.history().record_result(id, told);
+    }
+
+    /// Records an end event of a run.
+    pub(super) fn record_end(&self, id: &str) {
+        self.history().run(id).ends += 1;
+        self.publish(KillMoment::Ended);
+    }
+
+    /// Records a model request and what was wrong with it.
+    pub(super) fn record_request(&self, wrong: Option<String>) {
+        let mut history = self.history();
+        history.requests += 1;
+        if let Some(wrong) = wrong {
+            history.problem(format!("the model received a request with {wrong}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_answer_to_the_same_question_is_a_problem() {
+        let mut history = ClientHistory::default();
+        history.record_result("1-1", ReceivedResult::Done("a".to_owned()));
+        history.record_result("1-1", ReceivedResult::Done("a".to_owned()));
+        assert_eq!(history.problems, Vec::<String>::new());
+        history.record_result("1-1", ReceivedResult::Failed("b".to_owned()));
+        assert_eq!(history.problems, [r#"run 1-1 was reported to end with Done("a") and later with Failed("b")"#]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Describes the state of skills, with remedies.
+
+use homard_config::path::Path;
+use homard_skills::{JudgedSkill, Skill, SkillRequirements};
+use serde_json::Value;
+
+use super::origin;
+use crate::render::{self, Table};
+
+/// Returns the state of a skill for a table.
+pub(super) fn state(judged: &JudgedSkill) -> String {
+    let verdict = &judged.verdict;
+    let SkillRequirements { bins, any_bins, env, config } = &verdict.missing.requires;
+    if verdict.is_disabled {
+        "off".to_owned()
+    } else if verdict.is_blocked_by_allowlist {
+        "not allowed".to_owned()
+    } else if !verdict.missing.os.is_empty() {
+        format!("{} only", systems(&verdict.missing.os))
+    } else if verdict.missing.fault.is_some() {
+        "down".to_owned()
+    } else if !verdict.is_eligible {
+        let any = (!any_bins.is_empty()).then(|| any_bins.join(" or "));
+        let needs: Vec<_> = bins.iter().chain(any.as_ref()).chain(env).chain(config).map(String::as_str).collect();
+        format!("needs {}", needs.join(", "))
+    } else if verdict.is_filtered_out {
+        "not for this agent".to_owned()
+    } else {
+        "ready".to_owned()
+    }
+}
+
+/// Returns what prevents an agent from using a skill, each with the remedy; empty if nothing does.
+pub(super) fn blockers(judged: &JudgedSkill, state: &Value, agent: &str) -> Vec<String> {
+    let JudgedSkill { skill, verdict } = judged;
+    let entry = entry(skill);
+    let mut told = Vec::new();
+    if verdict.is_disabled {
+        told.push(format!("disabled; enable it with: homard config set {} true", shell_quote(&entry.key("enabled"))));
+    }
+    if verdict.is_blocked_by_allowlist {
+        told.push("not in skills.allowBundled; add it there, or make that list empty".to_owned());
+    }
+    if !verdict.missing.os.is_empty() {
+        // Nothing that could be installed or set would help.
+        told.push(format!("supported on {} only", systems(&verdict.missing.os)));
+        return told;
+    }
+    told.extend(verdict.missing.fault.clone());
+    let SkillRequirements { bins, any_bins, env, config } = &verdict.missing.requires;
+    let labels = state["install"].as_array().into_iter().flatten().filter_map(|way| way["label"].as_str());
+    let labels = labels.collect::<Vec<_>>().join("; ");
+    let ways = if labels.is_empty() { String::new() } else { format!(" ({labels})") };
+    match bins.as_slice() {
+        [] => {}
+        [one] => told.push(format!("install the program {one}{ways}")),
+        several => told.push(format!("install the programs {}{ways}", several.join(", "))),
+    }
+    if !any_bins.is_empty() {
+        told.push(format!("install one of the programs {}{ways}", any_bins.join(", ")));
+    }
+    told.extend(env.iter().map(|name| {
+        let key =
+            if skill.primary_env.as_ref() == Some(name) { entry.key("apiKey") } else { entry.key("env").key(name) };
+        format!("set the variable {name}, or: homard config set {} VALUE", shell_quote(&key))
+    }));
+    told.extend(config.iter().map(|path| format!("set {path} in the config: homard config set {path} VALUE")));
+    if verdict.is_filtered_out {
+        told.push(format!("not in the skill list of agent {agent}; add it there"));
+    }
+    told
+}
+
+/// Describes one skill in full.
+pub(super) fn describe(judged: &JudgedSkill, status: &Value, agent: &str) -> Table {
+    let skill = &judged.skill;
+    let mut rows = vec![
+        ("skill", skill.name.clone()),
+        ("state", state(judged)),
+        ("for", skill.description.split_whitespace().collect::<Vec<_>>().join(" ")),
+        ("from", origin(skill.source).to_owned()),
+        ("file", skill.file.display().to_string()),
+        ("in the config", entry(skill).to_string()),
+    ];
+    rows.extend(skill.homepage.iter().map(|page| ("homepage", page.clone())));
+    rows.extend(skill.primary_env.iter().map(|name| ("key variable", name.clone())));
+    if skill.is_hidden_from_model {
+        rows.push(("models", "do not see the skill; users invoke it by name".to_owned()));
+    }
+    if !skill.is_user_invocable {
+        rows.push(("users", "cannot invoke it by name; models choose it".to_owned()));
+    }
+    rows.extend(blockers(judged, status, agent).into_iter().map(|obstacle| ("to do", obstacle)));
+    Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), render::strip_controls(&text)]).collect())
+}
+
+/// Truncates a text to at most `most` characters, ending in an ellipsis.
+pub(super) fn truncate(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+fn entry(skill: &Skill) -> Path {
+    Path::root().key("skills").key("entries").key(&skill.key)
+}
+
+/// Quotes a path for a shell.
+fn shell_quote(path: &Path) -> String {
+    let path = path.to_string();
+    if path.contains(['[', '"', '\'', '$']) { format!("'{}'", path.replace('\'', "'\\''")) } else { path }
+}
+
+fn systems(names: &[String]) -> String {
+    let name = |name: &String| match name.as_str() {
+        "darwin" => "macOS".to_owned(),
+        "linux" => "Linux".to_owned(),
+        "win32" => "Windows".to_owned(),
+        other => other.to_owned(),
+    };
+    names.iter().map(name).collect::<Vec<_>>().join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use homard_skills::{Eligibility, MissingRequirements, SkillSource};
+    use serde_json::json;
+
+    use super::*;
+
+    fn texts(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn judged(verdict: Eligibility) -> JudgedSkill {
+        let skill = Skill {
+            name: "maps".to_owned(),
+            description: "Find\n the way.".to_owned(),
+            homepage: None,
+            key: "a map".to_owned(),
+            primary_env: Some("MAPS_KEY".to_owned()),
+            emoji: None,
+            os: Vec::new(),
+            always: false,
+            requires: SkillRequirements::default(),
+            install: Vec::new(),
+            is_user_invocable: true,
+            is_hidden_from_model: false,
+            dispatch: None,
+            dir: PathBuf::from("/s/maps"),
+            file: PathBuf::from("/s/maps/SKILL.md"),
+            source: SkillSource::Managed,
+        };
+        JudgedSkill { skill, verdict }
+    }
+
+    #[test]
+    fn every_obstacle_has_its_way_out() {
+        let requires = SkillRequirements {
+            bins: texts(&["gps"]),
+            any_bins: texts(&["a", "b"]),
+            env: texts(&["MAPS_KEY", "MAPS_URL"]),
+            config: texts(&["channels.slack"]),
+        };
+        let abroad = MissingRequirements { os: texts(&["darwin", "win32"]), requires: requires.clone(), fault: None };
+        let lacking = judged(Eligibility {
+            missing: MissingRequirements { requires, ..MissingRequirements::default() },
+            ..Eligibility::default()
+        });
+        let install = json!({"install": [{"label": "Install gps (brew)"}]});
+        assert_eq!(
+            blockers(&lacking, &install, "main"),
+            [
+                "install the program gps (Install gps (brew))",
+                "install one of the programs a, b (Install gps (brew))",
+                "set the variable MAPS_KEY, or: homard config set 'skills.entries[\"a map\"].apiKey' VALUE",
+                "set the variable MAPS_URL, or: homard config set 'skills.entries[\"a map\"].env.MAPS_URL' VALUE",
+                "set channels.slack in the config: homard config set channels.slack VALUE",
+            ]
+        );
+        let abroad = judged(Eligibility { missing: abroad, ..Eligibility::default() });
+        assert_eq!(blockers(&abroad, &install, "main"), ["supported on macOS or Windows only"]);
+        let barred = Eligibility {
+            is_disabled: true,
+            is_blocked_by_allowlist: true,
+            is_filtered_out: true,
+            ..Eligibility::default()
+        };
+        assert_eq!(
+            blockers(&judged(barred), &json!({}), "ops"),
+            [
+                "disabled; enable it with: homard config set 'skills.entries[\"a map\"].enabled' true",
+                "not in skills.allowBundled; add it there, or make that list empty",
+                "not in the skill list of agent ops; add it there",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_state_is_a_few_words() {
+        let told = |verdict: Eligibility| state(&judged(verdict));
+        let ready = Eligibility { is_eligible: true, ..Eligibility::default() };
+        assert_eq!(told(ready.clone()), "ready");
+        assert_eq!(told(Eligibility { is_filtered_out: true, ..ready }), "not for this agent");
+        assert_eq!(told(Eligibility { is_disabled: true, ..Eligibility::default() }), "off");
+        assert_eq!(told(Eligibility { is_blocked_by_allowlist: true, ..Eligibility::default() }), "not allowed");
+        let requires =
+            SkillRequirements { bins: texts(&["gps"]), any_bins: texts(&["a", "b"]), ..SkillRequirements::default() };
+        let missing = MissingRequirements { requires, ..MissingRequirements::default() };
+        assert_eq!(told(Eligibility { missing, ..Eligibility::default() }), "needs gps, a or b");
+        let missing = MissingRequirements { os: texts(&["darwin"]), ..MissingRequirements::default() };
+        assert_eq!(told(Eligibility { missing, ..Eligibility::default() }), "macOS only");
+    }
+
+    #[test]
+    fn a_skill_is_told_with_its_file_and_its_place_in_the_config() {
+        let about = describe(&judged(Eligibility { is_eligible: true, ..Eligibility::default() }), &json!({}), "main")
+            .to_string();
+        assert_eq!(
+            about,
+            "skill          maps\n\
+             state          ready\n\
+             for            Find the way.\n\
+             from           state directory\n\
+             file           /s/maps/SKILL.md\n\
+             in the config  skills.entries[\"a map\"]\n\
+             key variable   MAPS_KEY"
+        );
+    }
+}

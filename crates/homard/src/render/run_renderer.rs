@@ -1,0 +1,354 @@
+//! Renders a run for the terminal, whether it runs in this process or in a gateway.
+
+use std::{
+    fmt,
+    io::{self, IsTerminal, Write},
+};
+
+use homard_agent::wire::TRUNCATED_FIELD;
+use homard_model::error::failure_of;
+use homard_proto::event::{AgentEvent, Stream};
+use serde_json::Value;
+
+use super::{colours_wanted, duration_ms, ignore_broken_pipe, strip_controls};
+
+/// Maximum length of a line about a tool.
+const MAX_TOOL_LINE: usize = 100;
+/// Maximum length of other lines.
+const MAX_LINE: usize = 600;
+/// Shown if a run succeeds without a reply.
+const NO_REPLY_REMARK: &str = "(the agent chose not to answer)";
+
+/// What is shown while a run is active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RenderOptions {
+    /// The reply text, streamed.
+    pub(crate) text: bool,
+    /// A line for each tool call.
+    pub(crate) tools: bool,
+    pub(crate) colours: bool,
+}
+
+impl RenderOptions {
+    /// Returns the defaults for this process's terminal; `tools` overrides the one for tools.
+    pub(crate) fn for_terminal(tools: Option<bool>) -> Self {
+        let stderr = io::stderr().is_terminal();
+        Self { text: io::stdout().is_terminal(), tools: tools.unwrap_or(stderr), colours: stderr && colours_wanted() }
+    }
+
+    /// Shows nothing until the end.
+    pub(crate) fn nothing() -> Self {
+        Self { text: false, tools: false, colours: false }
+    }
+}
+
+/// Renders one run.
+pub(crate) struct RunRenderer {
+    options: RenderOptions,
+    answer: Box<dyn Write + Send>,
+    remarks: Box<dyn Write + Send>,
+    /// The part of the current assistant message that was shown.
+    shown: String,
+    /// Earlier assistant messages that were shown.
+    earlier: Vec<String>,
+    /// True if the cursor is within a line of the reply.
+    mid_line: bool,
+    /// True if the truncation warning was shown.
+    has_warned: bool,
+}
+
+impl fmt::Debug for RunRenderer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunRenderer").field("shows", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl RunRenderer {
+    /// Writes to this process's stdout and stderr.
+    pub(crate) fn new(shows: RenderOptions) -> Self {
+        Self::to(shows, Box::new(io::stdout()), Box::new(io::stderr()))
+    }
+
+    fn to(shows: RenderOptions, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
+        let (shown, earlier) = (String::new(), Vec::new());
+        Self { options: shows, answer, remarks, shown, earlier, mid_line: false, has_warned: false }
+    }
+
+    /// Renders the next event of the run.
+    pub(crate) fn render_event(&mut self, event: &AgentEvent) -> io::Result<()> {
+        match event.stream {
+            Stream::Assistant if self.options.text => {
+                let word = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
+                ignore_broken_pipe(self.stream_text(word("text"), word("delta")))
+            }
+            Stream::Tool if self.options.tools => self.tool(&event.data),
+            Stream::Lifecycle => self.model_failure(&event.data),
+            Stream::Compaction => self.truncated(&event.data[TRUNCATED_FIELD]),
+            Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
+        }
+    }
+
+    /// Warns once that the message did not fit, with the sizes that the run reports; does nothing without sizes.
+    pub(crate) fn truncated(&mut self, input: &Value) -> io::Result<()> {
+        let size = |name: &str| input.get(name).and_then(Value::as_u64);
+        let Some((original, kept)) = size("originalTokens").zip(size("keptTokens")) else { return Ok(()) };
+        if std::mem::replace(&mut self.has_warned, true) {
+            return Ok(());
+        }
+        self.line(
+            &format!(
+                "the message does not fit into the context window: of about {original} tokens the model receives about {kept}, \
+                 the beginning and the end; --strict rejects the message instead"
+            ),
+            MAX_LINE,
+        )
+    }
+
+    /// Prints the run's payloads, as far as they were not streamed. That there is no reply is said on stderr, so that
+    /// no program takes it for one.
+    pub(crate) fn finish(&mut self, payloads: &[Value]) -> io::Result<()> {
+        if payloads.is_empty() && self.shown.is_empty() {
+            self.remark(NO_REPLY_REMARK)?;
+        }
+        ignore_broken_pipe(self.payloads(payloads))
+    }
+
+    /// Prints a note about the run to stderr.
+    pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
+        self.remark(text)
+    }
+
+    /// Ends the current line of the reply.
+    pub(crate) fn break_line(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.mid_line) {
+            ignore_broken_pipe(writeln!(self.answer))?;
+        }
+        Ok(())
+    }
+
+    fn stream_text(&mut self, text: &str, delta: &str) -> io::Result<()> {
+        // The first delta of a message equals its whole text.
+        if text.len() == delta.len() || !text.starts_with(&self.shown) {
+            self.break_line()?;
+            self.earlier.push(std::mem::take(&mut self.shown));
+        }
+        let new = strip_controls(&text[self.shown.len()..]);
+        text.clone_into(&mut self.shown);
+        self.mid_line = if new.is_empty() { self.mid_line } else { !new.ends_with('\n') };
+        write!(self.answer, "{new}")?;
+        self.answer.flush()
+    }
+
+    fn tool(&mut self, data: &Value) -> io::Result<()> {
+        let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (mark, about) = match word("phase") {
+            "start" => ("·", data.get("args").map(arguments).unwrap_or_default()),
+            "result" if data["isError"] == Value::Bool(true) => ("✗", "failed".to_owned()),
+            _ => return Ok(()),
+        };
+        self.remark(&format!("{mark} {} {about}", word("name")))
+    }
+
+    /// Shows retries and failovers, even if nothing else is shown: they explain a long wait.
+    fn model_failure(&mut self, data: &Value) -> io::Result<()> {
+        let word = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
+        match word("phase") {
+            "retry" => {
+                let number = |name: &str| data.get(name).and_then(Value::as_u64).unwrap_or_default();
+                let wait = duration_ms(number("afterMs").div_ceil(1000) * 1000);
+                let failure = failure_of(word("model"), word("error"));
+                let attempts = match (number("attempt"), number("maxAttempts")) {
+                    (0, _) | (_, 0) => String::new(),
+                    (attempt, most) => format!(" (attempt {attempt} of at most {most})"),
+                };
+                self.line(&format!("✗ model {failure}; retrying in {wait}{attempts}"), MAX_LINE)
+            }
+            "fallback_step" => {
+                let failure = failure_of(word("model"), word("error"));
+                self.line(&format!("✗ model {failure} ({}); trying the next model", word("reason")), MAX_LINE)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn remark(&mut self, text: &str) -> io::Result<()> {
+        self.line(text, MAX_TOOL_LINE)
+    }
+
+    /// Writes a line to stderr, with a maximum length.
+    fn line(&mut self, text: &str, most: usize) -> io::Result<()> {
+        self.break_line()?;
+        let line: String = text.chars().take(most).collect();
+        let line = strip_controls(&line.replace(['\n', '\t'], " "));
+        let (dim, plain) = if self.options.colours { ("\u{1b}[2m", "\u{1b}[0m") } else { ("", "") };
+        // Remarks are optional: a closed stderr must not end the run.
+        writeln!(self.remarks, "{dim}{}{plain}", line.trim_end()).and_then(|()| self.remarks.flush()).ok();
+        Ok(())
+    }
+
+    fn payloads(&mut self, payloads: &[Value]) -> io::Result<()> {
+        let shown = self.shown.trim_end().to_owned();
+        for payload in payloads {
+            let text = payload.get("text").and_then(Value::as_str).unwrap_or_default().trim_end();
+            let is_shown = text == shown || self.earlier.iter().any(|earlier| earlier.trim_end() == text);
+            // A footer, or the part of the last message that a broken connection left unshown.
+            let rest =
+                text.strip_prefix(&self.shown).or_else(|| text.strip_prefix(&shown)).filter(|_| !shown.is_empty());
+            match rest {
+                _ if text.is_empty() || is_shown => {}
+                Some(rest) => {
+                    writeln!(self.answer, "{}", strip_controls(rest))?;
+                    self.mid_line = false;
+                }
+                None => {
+                    self.break_line()?;
+                    let text = if self.options.text { strip_controls(text) } else { text.to_owned() };
+                    writeln!(self.answer, "{text}")?;
+                }
+            }
+            let one = payload.get("mediaUrl").and_then(Value::as_str);
+            let many = payload.get("mediaUrls").and_then(Value::as_array).into_iter().flatten();
+            for url in many.clone().filter_map(Value::as_str).chain(one.filter(|_| many.count() == 0)) {
+                self.break_line()?;
+                writeln!(self.answer, "MEDIA:{url}")?;
+            }
+        }
+        self.break_line()?;
+        self.answer.flush()
+    }
+}
+
+/// Summarizes the arguments of a tool call.
+fn arguments(args: &Value) -> String {
+    let telling = ["command", "path", "file_path"].iter().find_map(|name| args.get(name).and_then(Value::as_str));
+    telling.map_or_else(|| args.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use homard_proto::Extra;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Page {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn told(shows: RenderOptions, steps: &[(Stream, Value)], payloads: &[Value]) -> (String, String) {
+        let (answer, remarks) = (Page::default(), Page::default());
+        let mut story = RunRenderer::to(shows, Box::new(answer.clone()), Box::new(remarks.clone()));
+        for (stream, data) in steps {
+            let event = AgentEvent {
+                run_id: "r".to_owned(),
+                stream: stream.clone(),
+                data: data.clone(),
+                session_key: None,
+                session_id: None,
+                agent_id: None,
+                seq: None,
+                ts: 0,
+                extra: Extra::new(),
+            };
+            story.render_event(&event).unwrap();
+        }
+        story.finish(payloads).unwrap();
+        (answer.text(), remarks.text())
+    }
+
+    fn steps() -> Vec<(Stream, Value)> {
+        vec![
+            (Stream::Lifecycle, json!({"phase": "start"})),
+            (Stream::Assistant, json!({"text": "I ", "delta": "I "})),
+            (Stream::Assistant, json!({"text": "I look\u{1b}[2J", "delta": "look\u{1b}[2J"})),
+            (Stream::Tool, json!({"phase": "start", "name": "exec", "toolCallId": "c", "args": {"command": "ls\n-l"}})),
+            (Stream::Tool, json!({"phase": "result", "name": "exec", "toolCallId": "c", "isError": true})),
+            (Stream::Assistant, json!({"text": "I lookéd", "delta": "I lookéd"})),
+        ]
+    }
+
+    fn payload() -> Vec<Value> {
+        vec![json!({"text": "I lookéd \n", "mediaUrl": "file:///a.png"})]
+    }
+
+    #[test]
+    fn a_terminal_sees_words_as_they_come_and_none_twice() {
+        let shows = RenderOptions { text: true, tools: true, colours: true };
+        let (answer, remarks) = told(shows, &steps(), &payload());
+        assert_eq!(answer, "I look[2J\nI lookéd\nMEDIA:file:///a.png\n");
+        assert_eq!(remarks, "\u{1b}[2m· exec ls -l\u{1b}[0m\n\u{1b}[2m✗ exec failed\u{1b}[0m\n");
+    }
+
+    #[test]
+    fn messages_that_were_shown_are_not_repeated_and_a_cut_one_is_completed() {
+        let shows = RenderOptions { text: true, tools: false, colours: false };
+        let says = |text: &str, delta: &str| (Stream::Assistant, json!({"text": text, "delta": delta}));
+        let steps = [says("Looking.", "Looking."), says("Two fi", "Two fi")];
+        let payloads = [json!({"text": "Looking."}), json!({"text": "Two files."})];
+        assert_eq!(told(shows, &steps, &payloads).0, "Looking.\nTwo files.\n");
+    }
+
+    #[test]
+    fn a_pipe_gets_the_payloads_at_the_end() {
+        let (answer, remarks) = told(RenderOptions::nothing(), &steps(), &payload());
+        assert_eq!((answer.as_str(), remarks.as_str()), ("I lookéd\nMEDIA:file:///a.png\n", ""));
+    }
+
+    #[test]
+    fn a_footer_is_shown_under_words_that_were_shown_before() {
+        let shows = RenderOptions { text: true, tools: false, colours: false };
+        let streamed = [(Stream::Assistant, json!({"text": "Hello.", "delta": "Hello."}))];
+        let payload = json!({"text": "Hello.\n\nUsage: 3 in / 1 out"});
+        assert_eq!(told(shows, &streamed, std::slice::from_ref(&payload)).0, "Hello.\n\nUsage: 3 in / 1 out\n");
+        let ends_its_line = [(Stream::Assistant, json!({"text": "Hello.\n", "delta": "Hello.\n"}))];
+        assert_eq!(told(shows, &ends_its_line, &[payload]).0, "Hello.\n\nUsage: 3 in / 1 out\n");
+    }
+
+    #[test]
+    fn a_message_that_did_not_fit_is_told_once_on_stderr() {
+        let input = json!({"originalTokens": 900, "keptTokens": 300, "originalChars": 4_000, "keptChars": 1_200});
+        let event = json!({"phase": "end", "completed": true, "inputTruncated": input});
+        let steps = [(Stream::Compaction, event.clone()), (Stream::Compaction, event)];
+        let (answer, remarks) = told(RenderOptions::nothing(), &steps, &payload());
+        assert_eq!(answer, "I lookéd\nMEDIA:file:///a.png\n");
+        let line = "the message does not fit into the context window: of about 900 tokens the model receives about 300, the \
+                    beginning and the end; --strict rejects the message instead\n";
+        assert_eq!(remarks, line);
+    }
+
+    #[test]
+    fn a_pipe_learns_of_retries_and_fallbacks_too() {
+        let why = "p (models.example.com): HTTP 503: busy";
+        let retry =
+            json!({"phase": "retry", "model": "p/m", "attempt": 2, "maxAttempts": 5, "afterMs": 3_400, "error": why});
+        let next = json!({"phase": "fallback_step", "model": "p/m", "reason": "overloaded", "error": why});
+        let (_, remarks) =
+            told(RenderOptions::nothing(), &[(Stream::Lifecycle, retry), (Stream::Lifecycle, next)], &payload());
+        let expected = "✗ model p/m (models.example.com): HTTP 503: busy; retrying in 4s (attempt 2 of at most 5)\n\
+                        ✗ model p/m (models.example.com): HTTP 503: busy (overloaded); trying the next model\n";
+        assert_eq!(remarks, expected);
+    }
+
+    #[test]
+    fn silence_is_no_answer_and_is_said_beside_it() {
+        let expected = (String::new(), format!("{NO_REPLY_REMARK}\n"));
+        assert_eq!(told(RenderOptions::nothing(), &[], &[]), expected);
+    }
+}

@@ -1,0 +1,120 @@
+//! Large values are passed by reference and fetched on demand; most hooks do not need them.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::Serialize;
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
+
+/// Size in bytes above which a value is passed by reference.
+pub(crate) const BLOB_BYTES: usize = 64 * 1024;
+
+/// Values that a process may fetch. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BlobStore(Arc<BlobTable>);
+
+#[derive(Debug, Default)]
+struct BlobTable {
+    values: Mutex<HashMap<String, Arc<RawValue>>>,
+    /// References are never reused, since a process may cache what it fetched.
+    last: AtomicU64,
+}
+
+/// References that can be fetched while this lives.
+#[derive(Debug)]
+pub(crate) struct BlobRefs {
+    store: BlobStore,
+    references: Vec<String>,
+}
+
+impl Drop for BlobRefs {
+    fn drop(&mut self) {
+        let mut values = self.store.values();
+        for reference in &self.references {
+            values.remove(reference);
+        }
+    }
+}
+
+impl BlobStore {
+    fn values(&self) -> MutexGuard<'_, HashMap<String, Arc<RawValue>>> {
+        self.0.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serialises an object, with large fields by reference.
+    pub(crate) fn write(&self, object: &impl Serialize) -> serde_json::Result<(Box<RawValue>, BlobRefs)> {
+        let mut lent = BlobRefs { store: self.clone(), references: Vec::new() };
+        let whole = to_raw_value(object)?;
+        if whole.get().len() <= BLOB_BYTES {
+            return Ok((whole, lent));
+        }
+        let fields: HashMap<String, Box<RawValue>> = match serde_json::from_str(whole.get()) {
+            Ok(fields) => fields,
+            // Not an object, so there are no fields to replace.
+            Err(_) => return Ok((whole, lent)),
+        };
+        let mut small = serde_json::Map::new();
+        for (name, value) in fields {
+            let value = if value.get().len() > BLOB_BYTES {
+                self.put(value, &mut lent)
+            } else {
+                serde_json::from_str(value.get())?
+            };
+            small.insert(name, value);
+        }
+        Ok((to_raw_value(&small)?, lent))
+    }
+
+    fn put(&self, value: Box<RawValue>, lent: &mut BlobRefs) -> Value {
+        let reference = format!("v{}", self.0.last.fetch_add(1, Ordering::Relaxed) + 1);
+        self.values().insert(reference.clone(), value.into());
+        lent.references.push(reference.clone());
+        json!({"$ref": reference})
+    }
+
+    /// Returns the value of a reference, unless its call has ended.
+    pub(crate) fn get(&self, reference: &str) -> Option<Arc<RawValue>> {
+        self.values().get(reference).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_object_is_written_as_it_is() {
+        let shelf = BlobStore::default();
+        let (written, lent) = shelf.write(&json!({"b": 1, "a": {"$ref": "mine"}})).unwrap();
+        assert_eq!(written.get(), r#"{"b":1,"a":{"$ref":"mine"}}"#);
+        assert_eq!(lent.references, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_large_field_can_be_fetched_until_the_call_is_over() {
+        let shelf = BlobStore::default();
+        let large = "x".repeat(BLOB_BYTES);
+        let (written, lent) = shelf.write(&json!({"prompt": "hi", "messages": [large]})).unwrap();
+        let written: Value = serde_json::from_str(written.get()).unwrap();
+        assert_eq!(written, json!({"prompt": "hi", "messages": {"$ref": "v1"}}));
+        assert_eq!(shelf.get("v1").unwrap().get(), json!([large]).to_string());
+        drop(lent);
+        assert!(shelf.get("v1").is_none());
+        let (_, again) = shelf.write(&json!({"messages": [large]})).unwrap();
+        assert_eq!(again.references, ["v2"]);
+    }
+
+    #[test]
+    fn what_is_no_object_goes_as_a_whole() {
+        let (written, _) = BlobStore::default().write(&json!(["x".repeat(BLOB_BYTES)])).unwrap();
+        assert!(written.get().len() > BLOB_BYTES);
+    }
+}

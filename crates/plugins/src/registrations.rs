@@ -1,0 +1,254 @@
+//! Registrations of a plugin, as transmitted.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// All registrations of a plugin.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Registrations {
+    /// Tools.
+    pub tools: Vec<ToolRegistration>,
+    /// Hooks.
+    pub hooks: Vec<HookRegistration>,
+    /// Listeners for internal hook events.
+    pub internal_hooks: Vec<ListenerRegistration>,
+    /// Chat commands.
+    pub commands: Vec<CommandRegistration>,
+    /// Background services.
+    pub services: Vec<ServiceRegistration>,
+    /// Gateway methods.
+    pub gateway_methods: Vec<MethodRegistration>,
+    /// HTTP routes.
+    pub http_routes: Vec<RouteRegistration>,
+    /// Registrations that are not supported here.
+    pub unsupported: Vec<String>,
+}
+
+/// A tool.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToolRegistration {
+    /// Handle in the process; defaults to its name.
+    #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
+    pub reference: Value,
+    /// Its name.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// Names of all tools, if it is several.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
+    pub names: Vec<String>,
+    /// True if an agent gets it only if the owner allows it by name.
+    #[serde(deserialize_with = "nullable")]
+    pub optional: bool,
+    /// True if it is created anew for each run.
+    #[serde(deserialize_with = "nullable")]
+    pub is_factory: bool,
+    /// Description for the model.
+    #[serde(deserialize_with = "nullable")]
+    pub description: String,
+    /// JSON Schema of its arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Value>,
+    /// Label for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// A hook.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HookRegistration {
+    /// Handle in the process; defaults to its name.
+    #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
+    pub reference: Value,
+    /// The hook point.
+    pub name: String,
+    /// Hooks with a higher priority are called first.
+    #[serde(deserialize_with = "number")]
+    pub priority: i32,
+    /// Deadline in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// True for a guard: if it fails, the operation is blocked.
+    #[serde(deserialize_with = "nullable")]
+    pub guard: bool,
+}
+
+/// A listener.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerRegistration {
+    /// Handle in the process; defaults to its name.
+    #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
+    pub reference: Value,
+    /// Events it subscribes to.
+    pub events: Vec<String>,
+    /// Its name.
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+}
+
+/// A chat command.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CommandRegistration {
+    /// Handle in the process; defaults to its name.
+    #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
+    pub reference: Value,
+    /// Its name, without the slash.
+    pub name: String,
+    /// Its description.
+    #[serde(deserialize_with = "nullable")]
+    pub description: String,
+    /// True if it accepts arguments.
+    #[serde(deserialize_with = "nullable")]
+    pub accepts_args: bool,
+    /// True if only authorised senders may use it; the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_auth: Option<bool>,
+}
+
+/// A background service.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceRegistration {
+    /// Handle in the process; defaults to its id.
+    #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
+    pub reference: Value,
+    /// Its id.
+    pub id: String,
+}
+
+/// A gateway method.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MethodRegistration {
+    /// Handle in the process; defaults to its name.
+    #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
+    pub reference: Value,
+    /// Its name.
+    pub name: String,
+    /// Scope that a client needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+}
+
+/// An HTTP route.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouteRegistration {
+    /// Handle in the process; defaults to its path.
+    #[serde(rename = "ref", skip_serializing_if = "Value::is_null")]
+    pub reference: Value,
+    /// The path.
+    #[serde(deserialize_with = "nullable")]
+    pub path: String,
+    /// Authentication: `gateway` requires the gateway's token, `plugin` leaves it to the plugin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<String>,
+    /// `exact`, `prefix`, or `any` for one that gets everything no other route handles.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub matches: Option<String>,
+}
+
+/// JavaScript plugins send null for missing values.
+fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// JavaScript has only floating-point numbers.
+fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+    // The conversion saturates, which is right for a priority.
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or_default() as i32)
+}
+
+macro_rules! from_name {
+    ($($offer:ident $field:ident),*) => {$(
+        impl From<String> for $offer {
+            fn from($field: String) -> Self {
+                Self { $field, ..Self::default() }
+            }
+        }
+    )*};
+}
+from_name!(ToolRegistration name, HookRegistration name, CommandRegistration name, ServiceRegistration id, MethodRegistration name, RouteRegistration path);
+
+/// Kind of a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum RegistrationKind {
+    Tool,
+    Hook,
+    Listener,
+    Command,
+    Service,
+    Method,
+    Route,
+}
+
+impl RegistrationKind {
+    /// Returns its display name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Hook => "hook",
+            Self::Listener => "listener",
+            Self::Command => "command",
+            Self::Service => "service",
+            Self::Method => "method",
+            Self::Route => "route",
+        }
+    }
+}
+
+impl Registrations {
+    /// Returns kind, name and reference of every registration. The reference identifies it in calls to the process.
+    pub(crate) fn references(&self) -> impl Iterator<Item = (RegistrationKind, &str, &Value)> {
+        let tools = self.tools.iter().map(|offer| (RegistrationKind::Tool, tool_key(offer), &offer.reference));
+        let hooks = self.hooks.iter().map(|offer| (RegistrationKind::Hook, offer.name.as_str(), &offer.reference));
+        let listeners =
+            self.internal_hooks.iter().map(|offer| (RegistrationKind::Listener, offer.name.as_str(), &offer.reference));
+        let commands =
+            self.commands.iter().map(|offer| (RegistrationKind::Command, offer.name.as_str(), &offer.reference));
+        let services =
+            self.services.iter().map(|offer| (RegistrationKind::Service, offer.id.as_str(), &offer.reference));
+        let methods =
+            self.gateway_methods.iter().map(|offer| (RegistrationKind::Method, offer.name.as_str(), &offer.reference));
+        let routes =
+            self.http_routes.iter().map(|offer| (RegistrationKind::Route, offer.path.as_str(), &offer.reference));
+        tools.chain(hooks).chain(listeners).chain(commands).chain(services).chain(methods).chain(routes)
+    }
+
+    /// Serialises the registrations without handles, for comparison.
+    pub(crate) fn without_handles(&self) -> Value {
+        let mut bare = serde_json::to_value(self).unwrap_or_default();
+        let lists = bare.as_object_mut().into_iter().flat_map(|lists| lists.values_mut());
+        for offer in lists.filter_map(Value::as_array_mut).flatten().filter_map(Value::as_object_mut) {
+            offer.remove("ref");
+        }
+        bare
+    }
+}
+
+/// Returns the name that identifies a tool.
+pub(crate) fn tool_key(offer: &ToolRegistration) -> &str {
+    if offer.name.is_empty() { offer.names.first().map_or("", String::as_str) } else { &offer.name }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn to_compare_it_does_not_matter_what_a_process_calls_things() {
+        let offers = |reference: u8| -> Registrations {
+            let hook = json!({"ref": reference, "name": "agent_end", "priority": 2.5, "guard": null});
+            serde_json::from_value(json!({"hooks": [hook]})).unwrap()
+        };
+        assert_ne!(offers(1), offers(2));
+        assert_eq!(offers(1).without_handles(), offers(2).without_handles());
+        assert_eq!(offers(1).hooks[0].priority, 2);
+    }
+}

@@ -1,0 +1,334 @@
+//! The RPC session with a plugin's process: requests in both directions, and their fate when the process ends.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use homard_agent::task;
+use serde_json::{Value, json, value::RawValue};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::{ChildStdin, ChildStdout},
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Error,
+    blob_refs::BlobStore,
+    host_api::HostApi,
+    process::{Process, ProcessSpec},
+    rpc::{self, LineDecoder, RpcMessage},
+};
+
+/// Maximum number of lines queued for the process. Beyond that senders wait, up to their deadline.
+const MAX_QUEUED_LINES: usize = 64;
+
+/// Time a process has to exit after it closed its output.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Error for pending calls when a process writes an oversized line.
+const TOO_LONG_ERROR: &str =
+    "the plugin wrote a line of more than 8 MiB, which was discarded; if it was a response, it must be shorter";
+
+/// Callback for progress of a call.
+pub(crate) type OnProgress = Box<dyn Fn(Value) + Send + Sync>;
+
+/// An RPC session. Dropping it kills the process and its descendants.
+#[derive(Debug)]
+pub(crate) struct RpcSession {
+    state: Arc<SessionState>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    pid: Option<u32>,
+}
+
+/// State shared by both directions of the session.
+#[derive(Debug)]
+pub(crate) struct SessionState {
+    lines: mpsc::Sender<OutgoingLine>,
+    pending: Mutex<HashMap<u64, PendingCall>>,
+    last: AtomicU64,
+    /// Values that the process may fetch.
+    pub(crate) blobs: BlobStore,
+    ended: CancellationToken,
+    reason: OnceLock<String>,
+}
+
+/// A line for the process.
+#[derive(Debug)]
+struct OutgoingLine {
+    line: String,
+    /// True once it is being written, and false again if that failed: then the process cannot have read it.
+    is_sent: Arc<AtomicBool>,
+}
+
+impl From<String> for OutgoingLine {
+    fn from(line: String) -> Self {
+        Self { line, is_sent: Arc::default() }
+    }
+}
+
+struct PendingCall {
+    answer: oneshot::Sender<Result<Value, String>>,
+    on_progress: Option<OnProgress>,
+}
+
+impl std::fmt::Debug for PendingCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PendingCall").finish_non_exhaustive()
+    }
+}
+
+impl SessionState {
+    fn lock_pending(&self) -> MutexGuard<'_, HashMap<u64, PendingCall>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a line; waits while the process does not read.
+    pub(crate) async fn send_line(&self, line: String) {
+        self.send(line.into()).await;
+    }
+
+    async fn send(&self, outgoing: OutgoingLine) {
+        // If the session has ended, the line is dropped.
+        self.ended.run_until_cancelled(self.lines.send(outgoing)).await;
+    }
+
+    fn reason(&self) -> String {
+        self.reason.get().cloned().unwrap_or_else(|| "the plugin process has ended".to_owned())
+    }
+}
+
+/// A pending call; dropping it before the response cancels it.
+struct CallGuard<'a> {
+    talk: &'a SessionState,
+    id: u64,
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if self.talk.lock_pending().remove(&self.id).is_some() {
+            // Best effort: a process that does not read its input needs no cancellation.
+            self.talk.lines.try_send(rpc::notification("$/cancel", &json!({"id": self.id})).into()).ok();
+        }
+    }
+}
+
+impl RpcSession {
+    /// Starts a process and its session. Its requests go to the host API. Waiting for the tasks of `house` includes its
+    /// end.
+    pub(crate) fn open(recipe: &ProcessSpec, door: HostApi, house: &TaskTracker) -> io::Result<Self> {
+        let (process, stdout, stdin) = Process::start(recipe)?;
+        let (outbox, lines) = mpsc::channel(MAX_QUEUED_LINES);
+        let talk = Arc::new(SessionState {
+            lines: outbox,
+            pending: Mutex::default(),
+            last: AtomicU64::new(0),
+            blobs: BlobStore::default(),
+            ended: CancellationToken::new(),
+            reason: OnceLock::new(),
+        });
+        let (stop, tasks, pid) = (CancellationToken::new(), TaskTracker::new(), process.pid());
+        task::spawn("plugin stdin", tasks.track_future(write(stdin, lines, talk.ended.clone())));
+        let attended = read_output(process, stdout, talk.clone(), door, stop.clone());
+        task::spawn("plugin stdout", house.track_future(tasks.track_future(attended)));
+        tasks.close();
+        Ok(Self { state: talk, stop, tasks, pid })
+    }
+
+    /// Calls a method and waits for the response, with a timeout.
+    pub(crate) async fn call(
+        &self,
+        method: &str,
+        params: &RawValue,
+        within: Duration,
+        on_progress: Option<OnProgress>,
+    ) -> Result<Value, Error> {
+        self.call_once(method, params, within, on_progress).await.0
+    }
+
+    /// Like [`call`](Self::call). Also returns whether the process may have read the request: if not, it can be sent to
+    /// the next one.
+    pub(crate) async fn call_once(
+        &self,
+        method: &str,
+        params: &RawValue,
+        within: Duration,
+        on_progress: Option<OnProgress>,
+    ) -> (Result<Value, Error>, bool) {
+        let id = self.state.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (answer, answered) = oneshot::channel();
+        self.state.lock_pending().insert(id, PendingCall { answer, on_progress });
+        let asked = CallGuard { talk: &self.state, id };
+        if self.state.ended.is_cancelled() {
+            return (Err(Error::Unavailable(self.state.reason())), false);
+        }
+        let outgoing = OutgoingLine::from(rpc::request(id, method, params));
+        let is_sent = outgoing.is_sent.clone();
+        let answered = timeout(within, async {
+            self.state.send(outgoing).await;
+            answered.await
+        });
+        let outcome = match answered.await {
+            Err(_) => Err(Error::Timeout(within)),
+            Ok(Err(_)) => Err(Error::Unavailable(self.state.reason())),
+            Ok(Ok(Err(why))) => Err(Error::Failed(why)),
+            Ok(Ok(Ok(value))) => Ok(value),
+        };
+        drop(asked);
+        (outcome, is_sent.load(Ordering::Acquire))
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&self, method: &str, params: &Value) {
+        self.state.send_line(rpc::notification(method, params)).await;
+    }
+
+    /// Returns the values that the process may fetch.
+    pub(crate) fn blobs(&self) -> &BlobStore {
+        &self.state.blobs
+    }
+
+    /// Returns true if the process is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.ended.is_cancelled()
+    }
+
+    /// Returns true if no call is pending.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.lock_pending().is_empty()
+    }
+
+    /// Returns the process id.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Waits until the process is gone, and returns the reason.
+    pub(crate) async fn ended(&self) -> String {
+        self.state.ended.cancelled().await;
+        self.state.reason()
+    }
+
+    /// Ends the process and waits until all of it is gone. Pending calls fail with the reason.
+    pub(crate) async fn end(&self, why: &str) {
+        // The first reason is kept.
+        self.state.reason.set(why.to_owned()).ok();
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for RpcSession {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<OutgoingLine>, over: CancellationToken) {
+    let writing = async {
+        while let Some(OutgoingLine { line, is_sent }) = lines.recv().await {
+            is_sent.store(true, Ordering::Release);
+            if stdin.write_all(line.as_bytes()).await.is_err() {
+                is_sent.store(false, Ordering::Release);
+                // It closed its input and will not respond. The reader of its output notices its end.
+                break;
+            }
+        }
+    };
+    over.run_until_cancelled(writing).await;
+}
+
+/// Processes the output of the process until it ends or has to be killed.
+async fn read_output(
+    mut process: Process,
+    mut stdout: ChildStdout,
+    talk: Arc<SessionState>,
+    mut door: HostApi,
+    stop: CancellationToken,
+) {
+    let mut lines = LineDecoder::default();
+    let mut buffer = vec![0; 64 * 1024];
+    // At most those of one buffer: nothing is read while they wait, so a process that does not read its input is not
+    // read either, and the ping decides.
+    let mut refusals = VecDeque::new();
+    let (why, is_gentle) = loop {
+        // The exit is checked last, so that earlier output is processed first.
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break ("the plugin process was stopped".to_owned(), true),
+            place = talk.lines.reserve(), if !refusals.is_empty() => match place {
+                Ok(place) => if let Some(line) = refusals.pop_front() { place.send(OutgoingLine::from(line)) },
+                // It closed its input, so the responses are dropped.
+                Err(_) => refusals.clear(),
+            },
+            read = stdout.read(&mut buffer), if refusals.is_empty() => match read {
+                Ok(count @ 1..) => match handle_messages(lines.push(&buffer[..count]), &talk, &mut door) {
+                    Ok(refused) => refusals.extend(refused),
+                    Err(why) => break (why, false),
+                },
+                Ok(0) | Err(_) => match timeout(EXIT_TIMEOUT, process.wait()).await {
+                    Ok(status) => break (process.describe_exit(&status).await, false),
+                    Err(_) => break ("the plugin process closed its stdout".to_owned(), false),
+                },
+            },
+            status = process.wait() => break (process.describe_exit(&status).await, false),
+        }
+    };
+    talk.reason.set(why).ok();
+    talk.ended.cancel();
+    // Pending calls fail.
+    talk.lock_pending().clear();
+    door.close();
+    process.end(is_gentle).await;
+}
+
+/// Processes messages and returns the lines that reject requests; an error is the reason to end the process.
+fn handle_messages(all: Vec<RpcMessage>, talk: &Arc<SessionState>, door: &mut HostApi) -> Result<Vec<String>, String> {
+    let mut refusals = Vec::new();
+    for said in all {
+        match said {
+            RpcMessage::Response { id, result } => {
+                let open = talk.lock_pending().remove(&id);
+                match open {
+                    // The caller may have gone.
+                    Some(open) => drop(open.answer.send(result)),
+                    // Late, or never requested.
+                    None => door.unsolicited()?,
+                }
+            }
+            RpcMessage::Notification { method, params } if method == "$/progress" => {
+                let id = params.get("id").and_then(Value::as_u64);
+                let value = params.get("value").cloned().unwrap_or_default();
+                door.unsolicited()?;
+                let open = talk.lock_pending();
+                // The call may have ended.
+                if let Some(on_progress) = id.and_then(|id| open.get(&id)).and_then(|open| open.on_progress.as_ref()) {
+                    on_progress(value);
+                }
+            }
+            RpcMessage::Notification { method, params } => door.handle_notification(&method, &params)?,
+            RpcMessage::Request { id, method, params } => {
+                refusals.extend(door.handle_request(id, &method, params, talk)?)
+            }
+            RpcMessage::Malformed(bytes) => door.malformed(bytes)?,
+            RpcMessage::TooLong => {
+                door.malformed(rpc::MAX_LINE_BYTES)?;
+                // It is unknown which call the response belongs to, so all pending calls fail rather than wait in vain.
+                let open: Vec<PendingCall> = talk.lock_pending().drain().map(|(_, open)| open).collect();
+                for open in open {
+                    drop(open.answer.send(Err(TOO_LONG_ERROR.to_owned())));
+                }
+            }
+        }
+    }
+    Ok(refusals)
+}

@@ -1,0 +1,193 @@
+//! Recognizes tool calls that a provider leaked into the text: what follows `[Tool Call: …]`, `[Tool Result for ID …]`
+//! and `<invoke>`. This module follows one such remnant to its end; the text is held back meanwhile and released if it
+//! was none.
+
+use crate::tags::{TagMatch, starts_with_ignore_case};
+
+/// Kind of a marker in square brackets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeakMarker {
+    /// `[Tool Call: …]`
+    Call,
+    /// `[Tool Result for ID …]`
+    Result,
+}
+
+/// Parses a text that starts with `[`. Must be called after each character: only the last one is checked for the end.
+pub(crate) fn match_marker(candidate: &str) -> TagMatch<LeakMarker> {
+    let known = [("[Tool Call:", LeakMarker::Call), ("[Tool Result for ID", LeakMarker::Result)];
+    let found = known.iter().find(|(opening, _)| starts_with_ignore_case(candidate, opening));
+    match found {
+        _ if candidate.ends_with('\n') => TagMatch::NoMatch,
+        Some((_, marker)) if candidate.ends_with(']') => TagMatch::Match(*marker),
+        Some(_) => TagMatch::Partial,
+        None if known.iter().any(|(opening, _)| starts_with_ignore_case(opening, candidate)) => TagMatch::Partial,
+        None => TagMatch::NoMatch,
+    }
+}
+
+/// A remnant in progress.
+#[derive(Debug)]
+pub(crate) struct LeakRemnant {
+    /// Text consumed so far.
+    held: String,
+    at: RemnantState,
+}
+
+/// Position in a remnant.
+#[derive(Debug)]
+enum RemnantState {
+    /// After a marker: whitespace and `Arguments:` lead to the JSON, if there is any.
+    Gap(LeakMarker),
+    Json {
+        depth: usize,
+        in_string: bool,
+        is_escaped: bool,
+    },
+    /// The plain text of a result, up to an empty line.
+    Words,
+    /// Inside `<invoke>`; `is_sure` if the provider is known to leak calls.
+    Invoke {
+        is_sure: bool,
+    },
+    /// After `</invoke>`, which starts at this offset in `held`: a closing tag of the provider would prove it a leak.
+    Proof(usize),
+}
+
+/// Effect of a character on a remnant.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RemnantStep {
+    /// The remnant continues.
+    More,
+    /// The remnant ended with this character and is dropped.
+    Gone,
+    /// The remnant ended with this character, and it is proved that this provider leaks calls.
+    Proved,
+    /// The consumed text, with this character, is text after all.
+    Not(String),
+    /// Like `Not`, and calls are only written about here.
+    Denied(String),
+}
+
+/// Maximum amount of whitespace inside a remnant.
+const GAP: usize = 64;
+const PROOF: &str = "</minimax:tool_call>";
+const INVOKE: &str = "<invoke";
+
+impl LeakRemnant {
+    /// Creates the remnant after a marker.
+    pub(crate) fn after(marker: LeakMarker) -> Self {
+        Self { held: String::new(), at: RemnantState::Gap(marker) }
+    }
+
+    /// Creates the remnant after the given opening `<invoke>` tag.
+    pub(crate) fn invoke(tag: String, is_sure: bool) -> Self {
+        Self { held: tag, at: RemnantState::Invoke { is_sure } }
+    }
+
+    /// Processes the next character.
+    pub(crate) fn push(&mut self, c: char) -> RemnantStep {
+        self.held.push(c);
+        match &mut self.at {
+            RemnantState::Gap(marker) => {
+                let marker = *marker;
+                self.gap(marker, c)
+            }
+            RemnantState::Json { depth, in_string, is_escaped } => {
+                match c {
+                    _ if *is_escaped => *is_escaped = false,
+                    '\\' if *in_string => *is_escaped = true,
+                    '"' => *in_string = !*in_string,
+                    '{' | '[' if !*in_string => *depth += 1,
+                    '}' | ']' if !*in_string => *depth -= 1,
+                    _ => {}
+                }
+                if *depth == 0 { RemnantStep::Gone } else { RemnantStep::More }
+            }
+            RemnantState::Words => {
+                // An empty line, or a next marker on its own line.
+                let ends = self.held.ends_with("\n\n") || self.held.ends_with("\n[");
+                if ends { RemnantStep::Not(self.held.split_off(self.held.len() - 2)) } else { RemnantStep::More }
+            }
+            RemnantState::Invoke { is_sure } => {
+                let is_sure = *is_sure;
+                self.inside_invoke(c, is_sure)
+            }
+            RemnantState::Proof(start) => {
+                let start = *start;
+                self.proof(start)
+            }
+        }
+    }
+
+    /// Ends the text. Returns what is text after all.
+    pub(crate) fn finish(self) -> String {
+        match self.at {
+            RemnantState::Words | RemnantState::Invoke { is_sure: true } => String::new(),
+            // Unterminated JSON may be followed by an answer.
+            RemnantState::Gap(_)
+            | RemnantState::Json { .. }
+            | RemnantState::Invoke { is_sure: false }
+            | RemnantState::Proof(_) => self.held,
+        }
+    }
+
+    fn gap(&mut self, marker: LeakMarker, c: char) -> RemnantStep {
+        let word = self.held.trim_start();
+        let is_label = starts_with_ignore_case("arguments:", word.trim_end());
+        match c {
+            '{' if word == "{" || (starts_with_ignore_case(word, "arguments:") && word[10..].trim_start() == "{") => {
+                self.at = RemnantState::Json { depth: 1, in_string: false, is_escaped: false };
+                RemnantStep::More
+            }
+            _ if is_label && self.held.len() <= GAP && !self.held.ends_with("\n\n") => RemnantStep::More,
+            // A list, or the next marker: the next character decides.
+            '[' if marker == LeakMarker::Result && word == "[" => RemnantStep::More,
+            _ if self.held.ends_with("\n\n") || word.starts_with("[[") || starts_with_ignore_case(word, "[t") => {
+                RemnantStep::Not(std::mem::take(&mut self.held))
+            }
+            _ if marker == LeakMarker::Result => {
+                self.at = RemnantState::Words;
+                RemnantStep::More
+            }
+            _ => RemnantStep::Not(std::mem::take(&mut self.held)),
+        }
+    }
+
+    fn inside_invoke(&mut self, c: char, is_sure: bool) -> RemnantStep {
+        match c {
+            '>' if ends_with_ignore_case(&self.held, "</invoke>") && is_sure => RemnantStep::Gone,
+            '>' if ends_with_ignore_case(&self.held, "</invoke>") => {
+                self.at = RemnantState::Proof(self.held.len());
+                RemnantStep::More
+            }
+            // A nested call is not a leaked call.
+            'e' | 'E' if !is_sure && ends_with_ignore_case(&self.held, INVOKE) => {
+                RemnantStep::Denied(std::mem::take(&mut self.held))
+            }
+            _ => RemnantStep::More,
+        }
+    }
+
+    fn proof(&mut self, start: usize) -> RemnantStep {
+        let word = self.held[start..].trim_start();
+        if word.eq_ignore_ascii_case(PROOF) {
+            return RemnantStep::Proved;
+        }
+        if word.eq_ignore_ascii_case(INVOKE) {
+            self.at = RemnantState::Invoke { is_sure: false };
+            return RemnantStep::More;
+        }
+        let could_be = starts_with_ignore_case(PROOF, word) || starts_with_ignore_case(INVOKE, word);
+        if could_be && self.held.len() - start <= GAP {
+            RemnantStep::More
+        } else {
+            RemnantStep::Denied(std::mem::take(&mut self.held))
+        }
+    }
+}
+
+/// True if a text ends with this, ignoring case.
+fn ends_with_ignore_case(text: &str, end: &str) -> bool {
+    text.len().checked_sub(end.len()).and_then(|at| text.get(at..)).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+}

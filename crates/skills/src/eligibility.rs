@@ -1,0 +1,183 @@
+//! Eligibility of skills: the user's rules, and what the machine and the config provide.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::skill::{Skill, SkillRequirements, SkillSource};
+
+/// Config paths that count as set if they are absent.
+const ON_BY_DEFAULT: [&str; 2] = ["browser.enabled", "browser.evaluateEnabled"];
+
+/// Properties of the machine that skills depend on.
+#[derive(Clone, Default, PartialEq)]
+pub struct HostEnvironment {
+    /// Node's name of the operating system: `linux`, `darwin` or `win32`.
+    pub os: String,
+    /// Folders of `PATH`.
+    pub path: Vec<PathBuf>,
+    /// Environment variables that are set and not blank.
+    pub env: BTreeMap<String, String>,
+    /// The config.
+    pub config: Value,
+}
+
+/// Omits the config and the values of variables, which may be secrets.
+impl fmt::Debug for HostEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { os, path, env, config: _ } = self;
+        f.debug_struct("HostEnvironment")
+            .field("os", os)
+            .field("path", path)
+            .field("env", &env.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl HostEnvironment {
+    /// True if a program is in `PATH`.
+    pub fn has_program(&self, name: &str) -> bool {
+        let is_program =
+            |file: &Path| fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        let is_plain = !name.is_empty() && !name.contains('/');
+        is_plain && self.path.iter().any(|dir| !dir.as_os_str().is_empty() && is_program(&dir.join(name)))
+    }
+
+    /// True if a dotted path of the config is set.
+    pub fn has_config(&self, path: &str) -> bool {
+        let mut parts = path.split('.').filter(|part| !part.is_empty());
+        match parts.try_fold(&self.config, |value, part| value.get(part)) {
+            None => ON_BY_DEFAULT.contains(&path),
+            Some(Value::Null) => false,
+            Some(Value::Bool(is_on)) => *is_on,
+            Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+            Some(Value::String(text)) => !text.trim().is_empty(),
+            Some(Value::Array(_) | Value::Object(_)) => true,
+        }
+    }
+}
+
+/// The user's rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SkillRules {
+    /// `skills.entries`, by skill key.
+    pub entries: BTreeMap<String, SkillEntry>,
+    /// `skills.allowBundled`: keys or names; empty allows all.
+    pub allow_bundled: Vec<String>,
+    /// Names that an agent or a channel is limited to; an empty list allows none.
+    pub only: Option<Vec<String>>,
+}
+
+/// The user's settings for one skill.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SkillEntry {
+    /// Whether it is enabled; defaults to true.
+    pub enabled: Option<bool>,
+    /// Value for its `primaryEnv`.
+    pub api_key: Option<String>,
+    /// Values for environment variables.
+    pub env: BTreeMap<String, String>,
+    /// Why the values of the entry are unavailable, if so: it refers to a variable that is not set.
+    pub fault: Option<String>,
+}
+
+/// Shows no secrets: only whether there is a key, and the names of the variables.
+impl fmt::Debug for SkillEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { enabled, api_key, env, fault: _ } = self;
+        f.debug_struct("SkillEntry")
+            .field("enabled", enabled)
+            .field("api_key", &api_key.as_ref().map(|_| "…"))
+            .field("env", &env.keys())
+            .finish()
+    }
+}
+
+/// Verdict about a skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Eligibility {
+    /// True if it works here.
+    pub is_eligible: bool,
+    /// True if the user disabled it.
+    pub is_disabled: bool,
+    /// True if it is bundled and not in `skills.allowBundled`.
+    pub is_blocked_by_allowlist: bool,
+    /// True if [`SkillRules::only`] excludes it. It may still be eligible.
+    pub is_filtered_out: bool,
+    /// Missing requirements.
+    pub missing: MissingRequirements,
+}
+
+/// Missing requirements of a skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MissingRequirements {
+    /// Supported operating systems, if this is none of them.
+    pub os: Vec<String>,
+    /// Requirements that are not met.
+    pub requires: SkillRequirements,
+    /// Why the values of its config entry are unavailable, if so.
+    pub fault: Option<String>,
+}
+
+/// Checks whether a skill can be used, and if not, why.
+pub fn check_eligibility(skill: &Skill, host: &HostEnvironment, rules: &SkillRules) -> Eligibility {
+    let entry = rules.entries.get(&skill.key);
+    let is_named = |list: &[String]| list.iter().any(|name| *name == skill.key || *name == skill.name);
+    let is_disabled = entry.is_some_and(|entry| entry.enabled == Some(false));
+    let is_blocked_by_allowlist =
+        skill.source == SkillSource::Bundled && !rules.allow_bundled.is_empty() && !is_named(&rules.allow_bundled);
+    let is_filtered_out = rules.only.as_ref().is_some_and(|only| !only.contains(&skill.name));
+    let Skill { os, always, requires, .. } = skill;
+    let needs = Requirements { os, always: *always, requires, primary_env: skill.primary_env.as_deref() };
+    let missing = missing(&needs, host, entry);
+    let is_eligible = !is_disabled && !is_blocked_by_allowlist && missing == MissingRequirements::default();
+    Eligibility { is_eligible, is_disabled, is_blocked_by_allowlist, is_filtered_out, missing }
+}
+
+/// Requirements on the machine and the config.
+#[derive(Debug, Clone, Copy)]
+pub struct Requirements<'a> {
+    /// Supported operating systems, by Node's names; empty for all.
+    pub os: &'a [String],
+    /// True if it works without its requirements.
+    pub always: bool,
+    /// Requirements.
+    pub requires: &'a SkillRequirements,
+    /// Environment variable that takes the entry's key.
+    pub primary_env: Option<&'a str>,
+}
+
+/// Returns the missing requirements.
+pub fn missing(needs: &Requirements<'_>, host: &HostEnvironment, entry: Option<&SkillEntry>) -> MissingRequirements {
+    let is_at_home = needs.os.is_empty() || needs.os.contains(&host.os);
+    MissingRequirements {
+        os: if is_at_home { Vec::new() } else { needs.os.to_vec() },
+        requires: if needs.always { SkillRequirements::default() } else { lacking(needs, host, entry) },
+        fault: entry.and_then(|entry| entry.fault.clone()),
+    }
+}
+
+fn lacking(needs: &Requirements<'_>, host: &HostEnvironment, entry: Option<&SkillEntry>) -> SkillRequirements {
+    let SkillRequirements { bins, any_bins, env, config } = needs.requires;
+    let without = |names: &[String], is_there: &dyn Fn(&str) -> bool| {
+        names.iter().filter(|name| !is_there(name)).cloned().collect::<Vec<_>>()
+    };
+    let has_key = entry.and_then(|entry| entry.api_key.as_ref()).is_some_and(|key| !key.is_empty());
+    let is_set = |name: &str| {
+        host.env.contains_key(name)
+            || entry.and_then(|entry| entry.env.get(name)).is_some_and(|value| !value.is_empty())
+            || has_key && needs.primary_env == Some(name)
+    };
+    let has_any = any_bins.iter().any(|name| host.has_program(name));
+    SkillRequirements {
+        bins: without(bins, &|name| host.has_program(name)),
+        any_bins: if has_any { Vec::new() } else { any_bins.clone() },
+        env: without(env, &is_set),
+        config: without(config, &|path| host.has_config(path)),
+    }
+}

@@ -1,0 +1,79 @@
+//! The discovered skills and their verdicts.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    discover::{DiscoveredSkills, SkillProblem},
+    eligibility::{Eligibility, HostEnvironment, SkillRules, check_eligibility},
+    skill::Skill,
+};
+
+/// Discovered skills, judged by the machine and the user's rules.
+///
+/// An immutable snapshot: it does not change with the files. To detect changes, discover again and compare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkillSet {
+    /// All skills, by name.
+    pub skills: Vec<JudgedSkill>,
+    /// Problems and notes, by path.
+    pub problems: Vec<SkillProblem>,
+    pub(crate) host: HostEnvironment,
+    rules: SkillRules,
+}
+
+/// A skill and its verdict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JudgedSkill {
+    /// The skill.
+    pub skill: Skill,
+    /// Verdict.
+    pub verdict: Eligibility,
+}
+
+impl JudgedSkill {
+    /// True if a run may use it.
+    pub fn is_usable(&self) -> bool {
+        self.verdict.is_eligible && !self.verdict.is_filtered_out
+    }
+}
+
+impl SkillSet {
+    /// Checks the eligibility of the discovered skills.
+    pub fn new(found: DiscoveredSkills, host: HostEnvironment, rules: SkillRules) -> Self {
+        let judged = |skill| JudgedSkill { verdict: check_eligibility(&skill, &host, &rules), skill };
+        let skills = found.skills.into_iter().map(judged).collect();
+        Self { skills, problems: found.problems, host, rules }
+    }
+
+    /// Returns the skills that a run may use, by name.
+    pub fn usable(&self) -> impl Iterator<Item = &Skill> {
+        self.skills.iter().filter(|judged| judged.is_usable()).map(|judged| &judged.skill)
+    }
+}
+
+/// Returns the environment variables for a run's commands: those that its skills request. They contain secrets: for
+/// child processes only, never for a log.
+///
+/// The process environment takes precedence over the rules, and the first skill that provides a variable wins.
+pub fn environment(book: &SkillSet) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::new();
+    for skill in book.usable() {
+        let asked = skill.requires.env.iter().chain(&skill.primary_env);
+        let own = asked.filter_map(|name| Some((name, book.host.env.get(name)?)));
+        let entry = book.rules.entries.get(&skill.key);
+        let key = skill.primary_env.as_ref().zip(entry.and_then(|entry| entry.api_key.as_ref()));
+        let given = entry.into_iter().flat_map(|entry| &entry.env).chain(key);
+        let given = given.map(|(name, value)| (name, book.host.env.get(name).unwrap_or(value)));
+        for (name, value) in own.chain(given) {
+            if is_name(name) && !value.is_empty() && !value.contains('\0') {
+                variables.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    variables
+}
+
+/// True if a name is valid for a variable: an invalid one would prevent a command from starting.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}

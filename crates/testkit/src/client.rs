@@ -1,0 +1,426 @@
+//! A client of the hub: performs one act of a trace and records the responses.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::{
+    Cursor, Disposition, Hub, Inbound, RunEvent, Slots, Subscriber, Tape,
+    delivery::DeliveryResult,
+    event::AbortReason,
+    hub::{HeldError, SubmitError, SubmitOutcome, WaitResult},
+    intake::{self, ChannelMessage},
+    tape::TapeState,
+    task,
+    wire::{self, RunReport},
+};
+use homard_proto::{
+    ErrorShape, Generation, RunId, SessionKey,
+    method::{
+        Params,
+        agent::{AgentParams, WaitParams},
+        chat::{AbortParams, SendParams},
+    },
+};
+use homard_reply::blocks::BlockRules;
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+
+use crate::{
+    clock::TraceClock,
+    snapshot::format_state,
+    trace::{ActKind, PlatformMessage, TraceAct},
+};
+
+/// A response as formatted by each protocol version.
+#[derive(Debug)]
+pub(crate) struct RecordedResponse {
+    pub(crate) at: Duration,
+    pub(crate) three: String,
+    pub(crate) four: String,
+}
+
+impl RecordedResponse {
+    fn new(at: Duration, tell: impl Fn(Generation) -> String) -> Self {
+        Self { at, three: tell(Generation::Three), four: tell(Generation::Four) }
+    }
+}
+
+/// Acknowledgements that clients received and may rely on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Acknowledgements {
+    /// These runs were accepted.
+    pub(crate) accepted: Vec<RunId>,
+    /// These runs were stopped, with the time.
+    pub(crate) stopped: Vec<(Duration, RunId)>,
+    /// The next run of this session will receive this event.
+    pub(crate) events: Vec<(SessionKey, String)>,
+}
+
+/// Acknowledgements of all hub lifetimes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedAcknowledgements(Arc<Mutex<Acknowledgements>>);
+
+impl SharedAcknowledgements {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Acknowledgements> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An act and its responses.
+#[derive(Debug)]
+pub(crate) struct ClientCall {
+    pub(crate) act: TraceAct,
+    pub(crate) frames: Vec<RecordedResponse>,
+    /// Set until the client got the last response or lost the connection.
+    open: Option<(mpsc::UnboundedReceiver<RecordedResponse>, JoinHandle<()>)>,
+}
+
+impl ClientCall {
+    /// Creates an act without responses.
+    pub(crate) fn without_responses(act: TraceAct) -> Self {
+        Self { act, frames: Vec::new(), open: None }
+    }
+
+    /// Starts an act.
+    pub(crate) fn start(
+        act: TraceAct,
+        hub: &Hub,
+        slots: &Slots,
+        clock: &TraceClock,
+        promised: &SharedAcknowledgements,
+    ) -> Self {
+        // Unbounded: an act gets two responses.
+        let (answer, answers) = mpsc::unbounded_channel();
+        let (hub, slots, clock, promised) = (hub.clone(), slots.clone(), clock.clone(), promised.clone());
+        let caller = TraceClient { hub, slots, clock, acknowledgements: promised, answer };
+        let handle = task::spawn("act", caller.act(act.kind.clone()));
+        Self { open: Some((answers, handle)), ..Self::without_responses(act) }
+    }
+
+    /// Waits for the last response; the error says why there is none.
+    pub(crate) async fn finish(&mut self, patience: Duration) -> Result<(), String> {
+        let Some((answers, handle)) = &mut self.open else { return Ok(()) };
+        let finished = match timeout(patience, &mut *handle).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(panic)) => Err(format!("`{}` broke: {panic}", self.act.text)),
+            Err(_) => {
+                handle.abort();
+                Err(format!("`{}` still has no last answer after {patience:?}", self.act.text))
+            }
+        };
+        self.frames.extend(std::iter::from_fn(|| answers.try_recv().ok()));
+        self.open = None;
+        finished
+    }
+
+    /// Closes the connection when the hub is gone.
+    pub(crate) fn disconnect(&mut self, at: Duration) {
+        let Some((mut answers, handle)) = self.open.take() else { return };
+        self.frames.extend(std::iter::from_fn(|| answers.try_recv().ok()));
+        if !handle.is_finished() {
+            self.frames.push(RecordedResponse::new(at, |_| "connection lost".to_owned()));
+        }
+    }
+}
+
+/// Sends the responses to one act.
+struct TraceClient {
+    hub: Hub,
+    slots: Slots,
+    clock: TraceClock,
+    acknowledgements: SharedAcknowledgements,
+    answer: mpsc::UnboundedSender<RecordedResponse>,
+}
+
+impl TraceClient {
+    async fn act(self, deed: ActKind) {
+        match deed {
+            ActKind::Agent { principal, generation, params } => self.agent(&principal, generation, params).await,
+            ActKind::Chat { principal, params, blocks, message } => {
+                self.chat(&principal, params, (blocks, message)).await
+            }
+            ActKind::PlatformMessage(phone) => self.inbound_message(*phone).await,
+            ActKind::Wait { generation, params } => self.wait(generation, params).await,
+            ActKind::Abort { params } => match AbortParams::decode(Generation::Four, Some(params)) {
+                Ok(AbortParams { session_key, agent_id: _, run_id }) => {
+                    if let Some(key) = self.key(&session_key) {
+                        self.abort(Some(&key), run_id).await;
+                    }
+                }
+                Err(error) => self.refuse(&error),
+            },
+            ActKind::AbortRun(run) => self.abort(self.hub.session_of(&run).as_ref(), Some(run)).await,
+            ActKind::Event { key, text } => self.event(&key, text).await,
+            ActKind::Reset { key } => self.reset(&key).await,
+            ActKind::Undo { key } => self.undo(&key).await,
+            ActKind::Resize(class, size) => self.slots.resize(class, size),
+            ActKind::Drain(patience) => {
+                self.hub.drain(patience).await;
+                self.both("stopped");
+            }
+            ActKind::ShutDown => {
+                self.hub.shut_down().await;
+                self.both("stopped");
+            }
+            ActKind::Release(run) => self.decided("released", self.hub.release(&run).await),
+            ActKind::Drop(run) => self.decided("dropped", self.hub.drop_held(&run).await),
+            // Not an act of a client.
+            ActKind::Restart(_) => {}
+        }
+    }
+
+    fn decided(&self, word: &str, decided: Result<(), HeldError>) {
+        match decided {
+            Ok(()) => self.both(word),
+            Err(error) => self.both(&format!("refused {error}")),
+        }
+    }
+
+    async fn agent(&self, principal: &str, generation: Generation, params: Value) {
+        let params = match AgentParams::decode(generation, Some(params)) {
+            Ok(params) => params,
+            Err(error) => return self.refuse(&error),
+        };
+        let inbound = match intake::agent(&self.hub, principal, params).await {
+            Ok(inbound) => inbound,
+            Err(error) => return self.refuse(&error),
+        };
+        let accepted = match self.hub.submit(inbound).await {
+            Ok(accepted) => accepted,
+            Err(refused) => return self.both(&format_submit_error(&refused)),
+        };
+        self.acknowledgements.lock().accepted.push(accepted.run.clone());
+        self.each(|generation| format_response(wire::accepted(generation, &accepted)));
+        let tape = match &accepted.disposition {
+            SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape.clone(),
+            SubmitOutcome::Finished(_) => return,
+        };
+        match Subscriber::new(tape).end().await {
+            TapeState::Ended(end) => {
+                let report = RunReport::of(&accepted.run, &accepted.key, &end);
+                self.each(|generation| format_response(report.response(generation)));
+            }
+            TapeState::Broken(why) => self.both(&format!("broken {why}")),
+            state @ (TapeState::Queued | TapeState::Running | TapeState::Rejected) => {
+                self.both(&format!("left while {state:?}"))
+            }
+        }
+    }
+
+    async fn chat(&self, principal: &str, params: Value, (blocks, message): (Option<BlockRules>, Option<String>)) {
+        let params = match SendParams::decode(Generation::Four, Some(params)) {
+            Ok(params) => params,
+            Err(error) => return self.refuse(&error),
+        };
+        let inbound = match intake::chat(&self.hub, principal, params).await {
+            Ok(mut inbound) => {
+                if let Some(post) = &mut inbound.delivery {
+                    post.reply_to = message;
+                }
+                Inbound { blocks, ..inbound }
+            }
+            Err(error) => return self.refuse(&error),
+        };
+        self.submit(inbound).await;
+    }
+
+    /// Submits a message as a channel does: in an envelope for the model.
+    async fn inbound_message(&self, phone: PlatformMessage) {
+        let Some(key) = self.key(&phone.key) else { return };
+        let PlatformMessage { principal, sender, origin, route, message, text: words, .. } = phone;
+        let told = |text: &str| format!("[{} id:{}] {text}", origin.channel, sender.id);
+        let at = self.hub.ambient().now_ms();
+        let arrived = ChannelMessage {
+            origin: origin.clone(),
+            principal,
+            sender: sender.clone(),
+            key,
+            text: words,
+            pictures: Vec::new(),
+            route,
+            message,
+            at,
+        };
+        match intake::channel_message(&self.hub, arrived, told) {
+            Ok(inbound) => self.submit(inbound).await,
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    /// Submits a message under the queue's rules and follows its run to the end.
+    async fn submit(&self, inbound: Inbound) {
+        let accepted = match self.hub.submit(inbound).await {
+            Ok(accepted) => accepted,
+            Err(refused) => return self.both(&format_submit_error(&refused)),
+        };
+        self.acknowledgements.lock().accepted.push(accepted.run.clone());
+        let tape = match accepted.disposition {
+            SubmitOutcome::New(tape) => {
+                self.both(&format_disposition(tape.disposition()));
+                tape
+            }
+            SubmitOutcome::InFlight(tape) => {
+                self.both(&format!("in flight as {}", tape.run()));
+                tape
+            }
+            SubmitOutcome::Finished(report) => {
+                let texts: Vec<_> = report.replies().iter().map(|reply| &reply.text).collect();
+                return self.both(&format!("finished {:?} {}", report.outcome(), json!(texts)));
+            }
+        };
+        let state = Subscriber::new(tape.clone()).end().await;
+        let host = host(&tape).map(|host| format!("absorbed by {host}, ")).unwrap_or_default();
+        self.both(&format!("{host}{}", format_state(&state)));
+    }
+
+    async fn event(&self, key: &str, text: String) {
+        let Some(key) = self.key(key) else { return };
+        match self.hub.note_event(&key, text.clone()).await {
+            Ok(()) => {
+                self.both("noted");
+                self.acknowledgements.lock().events.push((key, text));
+            }
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    async fn reset(&self, key: &str) {
+        let Some(key) = self.key(key) else { return };
+        match self.hub.reset(&key, "reset").await {
+            Ok(record) => self.both(&format!("has {}", record.session_id)),
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    async fn undo(&self, key: &str) {
+        let Some(key) = self.key(key) else { return };
+        match self.hub.undo_compaction(&key, None).await {
+            Ok(line) => self.both(&format!("undone {line}")),
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    /// Parses a session key; reports an error if it is invalid.
+    fn key(&self, text: &str) -> Option<SessionKey> {
+        let key = SessionKey::parse(text, self.hub.agents().default_id());
+        key.map_err(|error| self.both(&format!("error {error}"))).ok()
+    }
+
+    async fn wait(&self, generation: Generation, params: Value) {
+        let params = match WaitParams::decode(generation, Some(params)) {
+            Ok(params) => params,
+            Err(error) => return self.refuse(&error),
+        };
+        let patience = Duration::from_millis(params.timeout_ms.unwrap_or(30_000));
+        let began = tokio::time::Instant::now();
+        let waited = match self.hub.wait(&params.run_id, patience).await {
+            Ok(waited) => waited,
+            Err(error) => return self.both(&format!("error {error}")),
+        };
+        let left = patience.saturating_sub(began.elapsed());
+        let arrival = match &waited {
+            WaitResult::Ended(_) => self.hub.delivery_result(&params.run_id, left).await,
+            WaitResult::Queued | WaitResult::Timeout | WaitResult::Broken(_) => Ok(DeliveryResult::Delivered),
+        };
+        match arrival {
+            Ok(arrival) => self.each(|generation| {
+                let mut answer = wire::waited(generation, &params.run_id, &waited);
+                wire::add_delivery(&mut answer, &arrival);
+                format!("ok {answer}")
+            }),
+            Err(error) => self.both(&format!("error {error}")),
+        }
+    }
+
+    async fn abort(&self, key: Option<&SessionKey>, run: Option<RunId>) {
+        let stopped = match key {
+            Some(key) => self.hub.abort(key, run, AbortReason::User).await,
+            None => Vec::new(),
+        };
+        self.both(&format!("stopped {}", json!(stopped)));
+        let at = self.clock.now();
+        self.acknowledgements.lock().stopped.extend(stopped.into_iter().map(|run| (at, run)));
+    }
+
+    fn refuse(&self, error: &ErrorShape) {
+        self.both(&format!("error {}", json!(error)));
+    }
+
+    fn both(&self, text: &str) {
+        self.each(|_| text.to_owned());
+    }
+
+    fn each(&self, tell: impl Fn(Generation) -> String) {
+        // The receiver may have given up already.
+        self.answer.send(RecordedResponse::new(self.clock.now(), tell)).ok();
+    }
+}
+
+/// Formats what happened to a submitted message.
+fn format_disposition(placed: Disposition) -> String {
+    match placed {
+        Disposition::Started => "started".to_owned(),
+        Disposition::Steered => "steered".to_owned(),
+        Disposition::Queued(place) => format!("queued #{place}"),
+        Disposition::Collected(place) => format!("collected #{place}"),
+        Disposition::Interrupted => "interrupts".to_owned(),
+        Disposition::Summarized => "summarized".to_owned(),
+        Disposition::Rejected => "rejected".to_owned(),
+    }
+}
+
+/// Returns the run that absorbed a run.
+fn host(tape: &Tape) -> Option<RunId> {
+    let events = tape.read(&mut Cursor::default());
+    events.into_iter().find_map(|event| match event.kind {
+        RunEvent::Absorbed { by } => Some(by),
+        RunEvent::Started { .. }
+        | RunEvent::SlotWaited(_)
+        | RunEvent::DispositionChanged(_)
+        | RunEvent::Busy(_)
+        | RunEvent::Summarized(_)
+        | RunEvent::Input(_)
+        | RunEvent::Text { .. }
+        | RunEvent::Thinking { .. }
+        | RunEvent::ModelChanged { .. }
+        | RunEvent::MessageReset { .. }
+        | RunEvent::Retrying { .. }
+        | RunEvent::CandidateFailed { .. }
+        | RunEvent::Assistant { .. }
+        | RunEvent::ToolStarted { .. }
+        | RunEvent::ToolProgress { .. }
+        | RunEvent::ToolEnded { .. }
+        | RunEvent::Compacting
+        | RunEvent::Compacted { .. }
+        | RunEvent::NotCompacted { .. }
+        | RunEvent::Block(_)
+        | RunEvent::ModelRequested(_)
+        | RunEvent::FirstToken
+        | RunEvent::AnswerDropped { .. }
+        | RunEvent::HookDecision(_)
+        | RunEvent::Withheld(_)
+        | RunEvent::Ended(_) => None,
+    })
+}
+
+fn format_submit_error(error: &SubmitError) -> String {
+    let kind = match error {
+        SubmitError::Conflict(_) => "conflict",
+        SubmitError::Blocked => "blocked",
+        SubmitError::SessionChanged => "session changed",
+        SubmitError::Overloaded => "overloaded",
+        SubmitError::Store(_) => "store",
+        SubmitError::Stopping => "stopping",
+        SubmitError::Held(_) => "held",
+    };
+    format!("refused ({kind}) {error}")
+}
+
+fn format_response((payload, error): (Value, Option<ErrorShape>)) -> String {
+    match error {
+        None => format!("ok {payload}"),
+        Some(error) => format!("error {} {payload}", json!(error)),
+    }
+}

@@ -1,0 +1,178 @@
+//! Follows all runs: records what a gateway would send to its clients, and the events on the tapes.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use homard_agent::{Cursor, HubEvent, RunEvent, Tape, TapeEvent, delivery::DeliveryReport, wire::Projection};
+use homard_proto::{RunId, event::AgentEvent};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
+
+use crate::clock::TraceClock;
+
+/// A recorded run.
+#[derive(Debug)]
+pub(crate) struct RecordedRun {
+    pub(crate) tape: Arc<Tape>,
+    /// Hub lifetime, from 0.
+    pub(crate) lifetime: usize,
+    /// Events of the tape, in order.
+    pub(crate) events: Vec<TapeEvent>,
+    cursor: Cursor,
+    projection: Projection,
+    /// Arrival time of the first text that was not emitted yet.
+    text_since: Option<Duration>,
+}
+
+/// A payload for clients.
+#[derive(Debug)]
+pub(crate) struct RecordedPayload {
+    /// Time of arrival since the beginning.
+    pub(crate) at: Duration,
+    /// Its run: an index into [`RunLog::runs`].
+    pub(crate) run: usize,
+    pub(crate) payload: AgentEvent,
+}
+
+/// Everything that was recorded.
+#[derive(Debug, Default)]
+pub(crate) struct RunLog {
+    pub(crate) runs: Vec<RecordedRun>,
+    pub(crate) payloads: Vec<RecordedPayload>,
+    /// Tape events that clients do not receive: time, number of payloads before, run, and text.
+    pub(crate) tape_only: Vec<(Duration, usize, usize, String)>,
+    /// Results of deliveries, with the time when they were published.
+    pub(crate) delivered: Vec<(Duration, DeliveryReport)>,
+    /// Times of restarts, with the number of payloads before.
+    pub(crate) restarts: Vec<(Duration, usize)>,
+}
+
+impl RunLog {
+    fn record(&mut self, at: Duration, tape: Arc<Tape>) {
+        let life = self.restarts.len();
+        let known = self.runs.iter().position(|heard| Arc::ptr_eq(&heard.tape, &tape));
+        let run = known.unwrap_or_else(|| {
+            let (cursor, projection) = (Cursor::default(), Projection::new(&tape));
+            self.runs.push(RecordedRun {
+                tape,
+                lifetime: life,
+                events: Vec::new(),
+                cursor,
+                projection,
+                text_since: None,
+            });
+            self.runs.len() - 1
+        });
+        let heard = &mut self.runs[run];
+        for event in heard.tape.read(&mut heard.cursor) {
+            heard.events.push(event.clone());
+            if let Some(text) = format_tape_only(&event.kind) {
+                self.tape_only.push((at, self.payloads.len(), run, text));
+            }
+            let payloads = heard.projection.push(event);
+            // Buffered text goes first, with its own time.
+            let mut time = heard.text_since.filter(|_| !payloads.is_empty()).unwrap_or(at);
+            for payload in payloads {
+                self.payloads.push(RecordedPayload { at: time, run, payload });
+                time = at;
+            }
+            heard.text_since = heard.projection.has_text().then(|| heard.text_since.unwrap_or(at));
+        }
+    }
+
+    /// The hub is gone: reads the remaining events of its runs.
+    pub(crate) fn restart(&mut self, at: Duration) {
+        let life = self.restarts.len();
+        let last: Vec<_> =
+            self.runs.iter().filter(|heard| heard.lifetime == life).map(|heard| heard.tape.clone()).collect();
+        last.into_iter().for_each(|tape| self.record(at, tape));
+        self.flush();
+        self.restarts.push((at, self.payloads.len()));
+    }
+
+    fn flush(&mut self) {
+        for (run, heard) in self.runs.iter_mut().enumerate() {
+            if let (Some(at), Some(payload)) = (heard.text_since.take(), heard.projection.flush()) {
+                self.payloads.push(RecordedPayload { at, run, payload });
+            }
+        }
+    }
+
+    fn has_text(&self) -> bool {
+        self.runs.iter().any(|heard| heard.text_since.is_some())
+    }
+}
+
+/// Formats events that clients do not receive, but that are useful in a snapshot.
+fn format_tape_only(event: &RunEvent) -> Option<String> {
+    match event {
+        RunEvent::SlotWaited(time) => Some(format!("waited {}ms for a slot", time.as_millis())),
+        RunEvent::Summarized(runs) => Some(format!("summarizes {}", names(runs))),
+        RunEvent::Absorbed { by } => Some(format!("absorbed by {by}")),
+        RunEvent::MessageReset { message } => Some(format!("message {message} is void")),
+        RunEvent::Block(block) => Some(format!("block {:?}", block.text)),
+        RunEvent::Started { .. }
+        | RunEvent::DispositionChanged(_)
+        | RunEvent::Busy(_)
+        | RunEvent::ModelChanged { .. }
+        | RunEvent::Retrying { .. }
+        | RunEvent::CandidateFailed { .. }
+        | RunEvent::Input(_)
+        | RunEvent::Text { .. }
+        | RunEvent::Thinking { .. }
+        | RunEvent::Assistant { .. }
+        | RunEvent::ToolStarted { .. }
+        | RunEvent::ToolProgress { .. }
+        | RunEvent::Compacting
+        | RunEvent::Compacted { .. }
+        | RunEvent::NotCompacted { .. }
+        | RunEvent::ToolEnded { .. }
+        | RunEvent::ModelRequested(_)
+        | RunEvent::FirstToken
+        | RunEvent::AnswerDropped { .. }
+        | RunEvent::HookDecision(_)
+        | RunEvent::Withheld(_)
+        | RunEvent::Ended(_) => None,
+    }
+}
+
+fn names(runs: &[RunId]) -> String {
+    runs.iter().map(RunId::as_str).collect::<Vec<_>>().join(" ")
+}
+
+/// A log that outlives the tasks that write it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedRunLog(Arc<Mutex<RunLog>>);
+
+impl SharedRunLog {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RunLog> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows all runs until stopped. Text of one instant is emitted together, so that the log does not depend on the
+    /// order in which tasks are polled.
+    pub(crate) async fn follow(
+        self,
+        mut feed: mpsc::UnboundedReceiver<HubEvent>,
+        clock: TraceClock,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        loop {
+            let has_text = self.lock().has_text();
+            tokio::select! {
+                biased;
+                Some(event) = feed.recv() => match event {
+                    HubEvent::Run(tape) => self.lock().record(clock.now(), tape),
+                    HubEvent::Delivery(told) => self.lock().delivered.push((clock.now(), *told)),
+                },
+                () = sleep(Duration::from_millis(1)), if has_text => self.lock().flush(),
+                // A dropped sender also means that it is over.
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+}

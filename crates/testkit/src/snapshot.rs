@@ -1,0 +1,285 @@
+//! Formats the outcome of a trace, section by section: the text of a snapshot.
+
+use homard_agent::{Outcome, delivery::DeliveryReport, tape::TapeState};
+use homard_model::ReasoningLevel;
+use homard_proto::{
+    message::{Block, Content, Message, StopReason, Usage},
+    transcript::{Entry, Kind},
+};
+use homard_reply::payload::{Kind as ReplyKind, Payload};
+use homard_store::DeliveryState;
+use serde_json::{Value, json};
+
+use crate::{
+    channel_sender::AcceptedMessage,
+    client::RecordedResponse,
+    invariants,
+    recorder::RecordedPayload,
+    runner::{EPOCH_MS, TraceResult},
+    script::RecordedRequest,
+    tools::ToolLaunch,
+    trace::TraceAct,
+};
+
+/// Formats a snapshot: `# answers`, `# events`, `# model saw`, `# sent`, `# transcript`; after a restart also the tools
+/// that were actually started, because events also report those whose result was already known, and what hooks
+/// received.
+///
+/// Omitted because they are the same in every trace: a payload's session and agent (the invariants check them), the
+/// model's name in a stored answer, and token counts of zero. Long texts are abridged.
+pub fn format_snapshot(played: &TraceResult) -> String {
+    let mut lines = vec!["# answers".to_owned()];
+    lines.extend(played.calls.iter().flat_map(|call| answers(&call.act, &call.frames)));
+    lines.push("\n# events".to_owned());
+    lines.extend(events(played));
+    lines.push("\n# model saw".to_owned());
+    lines.extend(requests(&played.seen));
+    if !played.log.restarts.is_empty() {
+        lines.push("\n# tools started".to_owned());
+        lines.extend(played.launches.iter().map(started));
+    }
+    if !played.rung.is_empty() {
+        lines.push("\n# hooks".to_owned());
+        // The order of simultaneous invocations is arbitrary, but that of each participant is not.
+        let mut rung: Vec<_> = played.rung.iter().collect();
+        rung.sort_by_key(|rung| (rung.at, &rung.name));
+        lines.extend(rung.iter().map(|rung| format!("{}ms {} {}", rung.at.as_millis(), rung.name, rung.what)));
+    }
+    lines.push("\n# sent".to_owned());
+    lines.extend(played.log.runs.iter().map(|heard| {
+        let cut_short = if invariants::is_interrupted(played, heard) { "cut short, " } else { "" };
+        format!("{} {cut_short}{}", heard.tape.run(), format_state(&heard.tape.state()))
+    }));
+    if played.has_channels {
+        lines.push("\n# channels heard".to_owned());
+        lines.extend(played.heard.iter().map(format_accepted));
+        lines.push("\n# deliveries".to_owned());
+        lines.extend(played.log.delivered.iter().map(|(at, told)| delivered(at.as_millis(), told)));
+        let waits = played.outbox.iter().filter(|row| !row.state.is_final() && row.state != DeliveryState::Unknown);
+        lines.extend(waits.map(|row| format!("{} waits", row.delivery.id)));
+    }
+    lines.push("\n# transcript".to_owned());
+    for (key, session) in &played.sessions {
+        lines.push(format!("{key} {}", json!(session.record)));
+        lines.extend(session.entries.iter().map(format_entry));
+    }
+    for (key, session, entries) in &played.past {
+        lines.push(format!("{key} had {session}"));
+        lines.extend(entries.iter().map(format_entry));
+    }
+    played.unnamed(&lines.join("\n"))
+}
+
+fn answers(act: &TraceAct, frames: &[RecordedResponse]) -> Vec<String> {
+    let mut lines = vec![format!("{}ms {}", act.at.as_millis(), act.text)];
+    for RecordedResponse { at, three, four } in frames {
+        let at = at.as_millis();
+        if three == four {
+            lines.push(format!("  {at}ms {four}"));
+        } else {
+            lines.push(format!("  {at}ms p4 {four}"));
+            lines.push(format!("  {at}ms p3 {three}"));
+        }
+    }
+    lines
+}
+
+/// Formats payloads in order of time, with the payload's own timestamp if it differs from the time of arrival.
+fn events(played: &TraceResult) -> Vec<String> {
+    let log = &played.log;
+    // Order of simultaneous lines: by the number of payloads before, then by these.
+    const UNTOLD: u8 = 0;
+    const RESTART: u8 = 1;
+    const TOLD: u8 = 2;
+    let mut lines: Vec<_> = (0..).zip(&log.payloads).map(|(place, told)| (place, TOLD, told.at, event(told))).collect();
+    lines.extend(log.restarts.iter().map(|(at, place)| {
+        let line = format!("{}ms -- restart --", at.as_millis());
+        (*place, RESTART, *at, line)
+    }));
+    lines.extend(log.tape_only.iter().map(|(at, place, run, text)| {
+        let line = format!("{}ms {} ({text})", at.as_millis(), log.runs[*run].tape.run());
+        (*place, UNTOLD, *at, line)
+    }));
+    lines.sort_by_key(|(place, kind, at, _)| (*place, *at, *kind));
+    lines.sort_by_key(|(_, _, at, _)| *at);
+    lines.into_iter().map(|(_, _, _, line)| line).collect()
+}
+
+fn event(told: &RecordedPayload) -> String {
+    let payload = &told.payload;
+    let ts = u128::from(payload.ts.saturating_sub(EPOCH_MS));
+    let at = told.at.as_millis();
+    let late = if ts == at { String::new() } else { format!(" (ts {ts}ms)") };
+    let stream = json!(payload.stream);
+    let seq = payload.seq.unwrap_or_default();
+    let (run, stream) = (&payload.run_id, stream.as_str().unwrap_or_default());
+    format!("{at}ms {run} {seq} {stream}{late} {}", abridged(&payload.data))
+}
+
+fn started(launch: &ToolLaunch) -> String {
+    let ToolLaunch { at, run, call, tool, .. } = launch;
+    format!("{}ms {run} {call} {tool}", at.as_millis())
+}
+
+fn format_accepted(heard: &AcceptedMessage) -> String {
+    let said = &heard.message;
+    let channel = said.channel.as_deref().unwrap_or_default();
+    let mut line = format!("{}ms {channel}:{} {} {}", heard.at.as_millis(), said.to, said.id, quoted(&said.text));
+    let parts = [("account", &said.account), ("thread", &said.thread), ("reply to", &said.reply_to)];
+    for (name, value) in parts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        line.push_str(&format!(" ({name} {value})"));
+    }
+    said.media.iter().for_each(|media| line.push_str(&format!(" {media:?}")));
+    line
+}
+
+fn delivered(at: u128, told: &DeliveryReport) -> String {
+    let state = match &told.state {
+        DeliveryState::Sent { provider_id } => format!("sent as {}", provider_id.as_deref().unwrap_or("?")),
+        DeliveryState::Dead { .. } => "dead".to_owned(),
+        DeliveryState::Unknown => "unknown".to_owned(),
+        state @ (DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. }) => {
+            format!("not over: {state:?}")
+        }
+    };
+    let why = told.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("{at}ms {} {state}{why}", told.id)
+}
+
+fn requests(seen: &[RecordedRequest]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut prompts = Vec::new();
+    let mut before = None;
+    for (number, RecordedRequest { at, model, request }) in (1..).zip(seen) {
+        let by = if model == "script-1" { String::new() } else { format!(" {model}") };
+        let thinks = request.thinking != ReasoningLevel::Off;
+        let level = if thinks { format!(" thinking {}", request.thinking.as_str()) } else { String::new() };
+        lines.push(format!("{number} at {}ms{by}{level}", at.as_millis()));
+        let tools: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let first: String = request.system.chars().take(40).collect();
+        // The text of prompts has its own tests; here it only matters whether it changed.
+        let known = prompts.iter().position(|prompt| *prompt == request.system);
+        let prompt = known.unwrap_or_else(|| {
+            prompts.push(request.system.clone());
+            prompts.len() - 1
+        });
+        let limit = if request.allow_calls { "" } else { " (none may be called)" };
+        let setting = format!("  system {} {}, tools {}{limit}", prompt + 1, json!(first), tools.join(" "));
+        // Printed only when it changed.
+        if before.as_ref() != Some(&setting) {
+            lines.push(setting.clone());
+        }
+        before = Some(setting);
+        lines.extend(request.messages.iter().map(|message| format!("  {}", format_message(message))));
+    }
+    lines
+}
+
+fn format_message(message: &Message) -> String {
+    match message {
+        Message::User(user) => {
+            let mut line = format!("user {}", quoted(&user.content.text()));
+            if let Content::Blocks(blocks) = &user.content {
+                let others = blocks.iter().filter(|block| !matches!(block, Block::Text(_)));
+                others.for_each(|block| line.push_str(&format!(" {}", format_block(block))));
+            }
+            line
+        }
+        Message::Assistant(said) => {
+            let mut line = "assistant".to_owned();
+            said.content.iter().for_each(|block| line.push_str(&format!(" {}", format_block(block))));
+            match said.stop_reason {
+                StopReason::Stop | StopReason::ToolUse => {}
+                StopReason::Length | StopReason::Error | StopReason::Aborted => {
+                    line.push_str(&format!(" (stopped: {})", json!(said.stop_reason).as_str().unwrap_or_default()));
+                }
+            }
+            line
+        }
+        Message::ToolResult(result) => {
+            let mut line = format!("result {}", result.tool_call_id);
+            result.content.iter().for_each(|block| line.push_str(&format!(" {}", format_block(block))));
+            if result.is_error {
+                line.push_str(" (error)");
+            }
+            line
+        }
+        Message::Other(fields) => format!("other {}", json!(fields)),
+    }
+}
+
+fn format_block(block: &Block) -> String {
+    match block {
+        Block::Text(text) => quoted(&text.text),
+        Block::Thinking(thinking) => format!("thinking {}", quoted(&thinking.thinking)),
+        Block::Image(image) => format!("image {}", image.mime_type),
+        Block::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
+        Block::Other(value) => format!("other {value}"),
+    }
+}
+
+/// Formats the state of a run and its replies.
+pub(crate) fn format_state(state: &TapeState) -> String {
+    let mut line = match state {
+        TapeState::Ended(end) => match &end.outcome {
+            Outcome::Done => "done".to_owned(),
+            Outcome::Aborted(reason) => format!("aborted ({reason:?})"),
+            Outcome::Failed(failure) => format!("failed ({})", failure.message),
+        },
+        TapeState::Broken(why) => format!("broken ({why})"),
+        TapeState::Queued => "still queued".to_owned(),
+        TapeState::Running => "still at work".to_owned(),
+        TapeState::Rejected => "refused".to_owned(),
+    };
+    if let TapeState::Ended(end) = state {
+        // The error of a failed run is printed above.
+        let is_told = |reply: &&Payload| reply.kind != ReplyKind::Error || end.outcome == Outcome::Done;
+        for reply in end.replies.iter().filter(is_told) {
+            line.push_str(&format!(" {}", quoted(&reply.text)));
+        }
+    }
+    line
+}
+
+fn format_entry(entry: &Entry) -> String {
+    let mut line = json!(entry);
+    if let Kind::Message(said) = &entry.kind
+        && let Message::Assistant(assistant) = &said.message
+        && let Some(fields) = line.pointer_mut("/message").and_then(Value::as_object_mut)
+    {
+        let mut dull = vec![("api", "scripted"), ("provider", "script"), ("model", "script-1")];
+        dull.retain(|(name, usual)| fields.get(*name).and_then(Value::as_str) == Some(usual));
+        dull.iter().for_each(|(name, _)| drop(fields.shift_remove(*name)));
+        if assistant.usage == Usage::default() {
+            fields.shift_remove("usage");
+        }
+    }
+    abridged(&line).to_string()
+}
+
+/// Length above which the middle of a text is omitted, and length of the parts that are kept.
+const ABRIDGE_ABOVE: usize = 1_000;
+const ABRIDGED_SIDE: usize = 20;
+
+fn abridged(value: &Value) -> Value {
+    match value {
+        Value::String(text) => abridge(text).into(),
+        Value::Array(items) => items.iter().map(abridged).collect(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), abridged(value))).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn abridge(text: &str) -> String {
+    let chars: Vec<_> = text.chars().collect();
+    if chars.len() <= ABRIDGE_ABOVE {
+        return text.to_owned();
+    }
+    let side = |part: &[char]| part.iter().collect::<String>();
+    let (first, last) = (side(&chars[..ABRIDGED_SIDE]), side(&chars[chars.len() - ABRIDGED_SIDE..]));
+    format!("{first}[… {} characters …]{last}", chars.len())
+}
+
+fn quoted(text: &str) -> String {
+    json!(abridge(text)).to_string()
+}

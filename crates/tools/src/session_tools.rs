@@ -1,0 +1,127 @@
+//! Tools that inspect other sessions, write to them, and start runs.
+//!
+//! `rules` holds what the owner allows; `sight` decides which sessions a run can see, and every tool here checks it
+//! first. The answer for a session that may not be seen is the same whether or not it exists.
+
+mod agents_list;
+mod rules;
+mod session_status;
+mod sessions_history;
+mod sessions_list;
+mod sessions_send;
+mod sessions_spawn;
+mod subagents;
+mod visibility;
+
+use std::sync::Arc;
+
+use homard_agent::{
+    Hub,
+    tool::{Tool, ToolCx, ToolResult},
+};
+use homard_proto::AgentId;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub use agents_list::AgentsList;
+pub use rules::{AgentToAgent, SessionToolRules, SpawnRules, Visibility};
+pub use session_status::SessionStatus;
+pub use sessions_history::SessionsHistory;
+pub use sessions_list::SessionsList;
+pub use sessions_send::SessionsSend;
+pub use sessions_spawn::SessionsSpawn;
+pub use subagents::Subagents;
+
+/// Returns the session tools.
+pub fn all(rules: SessionToolRules) -> Vec<Arc<dyn Tool>> {
+    let rules = Arc::new(rules);
+    vec![
+        Arc::new(SessionsList::new(rules.clone())),
+        Arc::new(SessionsHistory::new(rules.clone())),
+        Arc::new(SessionsSend::new(rules.clone())),
+        Arc::new(SessionsSpawn::new(rules.clone())),
+        Arc::new(SessionStatus::new(rules.clone())),
+        Arc::new(AgentsList::new(rules)),
+        Arc::new(Subagents),
+    ]
+}
+
+/// Why a session tool failed.
+#[derive(Debug, thiserror::Error)]
+enum SessionToolError {
+    /// Not permitted.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Failed.
+    #[error("{0}")]
+    Error(String),
+}
+
+impl SessionToolError {
+    #[allow(clippy::needless_pass_by_value, reason = "what map_err wants")]
+    fn error(why: impl ToString) -> Self {
+        Self::Error(why.to_string())
+    }
+
+    fn status(&self) -> &'static str {
+        match self {
+            Self::Forbidden(_) => "forbidden",
+            Self::Error(_) => "error",
+        }
+    }
+}
+
+/// Formats a result as JSON, for both programs and models.
+fn json_result(facts: Value) -> ToolResult {
+    // Serializing a `Value` cannot fail.
+    ToolResult::text(serde_json::to_string_pretty(&facts).unwrap_or_default()).with_details(facts)
+}
+
+fn error_result(tool: &str, no: &SessionToolError) -> ToolResult {
+    let facts = json!({"status": no.status(), "tool": tool, "error": no.to_string()});
+    ToolResult { is_error: true, ..json_result(facts) }
+}
+
+fn into_result(tool: &str, result: Result<Value, SessionToolError>) -> ToolResult {
+    match result {
+        Ok(facts) => json_result(facts),
+        Err(no) => error_result(tool, &no),
+    }
+}
+
+/// Parses arguments. The schema was checked before the call, except for callers that skip it.
+fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A, SessionToolError> {
+    serde_json::from_value(arguments).map_err(|error| SessionToolError::Error(format!("invalid arguments: {error}")))
+}
+
+fn hub(cx: &ToolCx) -> Result<&Hub, SessionToolError> {
+    cx.hub.as_ref().ok_or_else(|| SessionToolError::error("session tools are available only in a run"))
+}
+
+/// Trims a text; `None` if nothing is left.
+fn non_blank(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// Converts a number sent by a model. `as` saturates, so out-of-range values become the nearest limit.
+fn clamp_number(number: Option<f64>, usual: usize, most: usize) -> usize {
+    number.map_or(usual, |number| number as usize).min(most)
+}
+
+/// Truncates text from other sessions to `most` characters.
+fn truncate(text: &str, most: usize) -> (String, bool) {
+    match text.char_indices().nth(most) {
+        None => (text.to_owned(), false),
+        Some((at, _)) => (format!("{}\n…(truncated)…", &text[..at]), true),
+    }
+}
+
+/// Resolves a model name for an agent to provider and model; the error says why it cannot be used.
+fn resolve_model(hub: &Hub, agent: &AgentId, name: &str) -> Result<(String, String), String> {
+    let agents = hub.agents();
+    let profile = agents.get(agent).or_else(|| agents.get(agents.default_id()));
+    let profile = profile.ok_or_else(|| format!("agent {agent} does not exist"))?;
+    let roster = (profile.resolve_model)(name.trim()).map_err(|why| format!("model {name} cannot be used: {why}"))?;
+    let spec = roster.first().spec();
+    Ok((spec.provider.clone(), spec.model.clone()))
+}

@@ -1,0 +1,60 @@
+//! Rule for the fake model's answers to clients: a keyword in the message selects the answer.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{messages::role_and_text, model::RuleAnswer};
+
+/// Makes the model run a command.
+pub(super) const TOOL: &str = "TOOLEXEC";
+/// Output of that command.
+pub(super) const TOOL_SAYS: &str = "tool-was-here";
+/// Makes the model stream for half a minute.
+pub(super) const SLOW: &str = "SLOWLY";
+/// Makes the model fail.
+pub(super) const FAIL: &str = "FAIL400";
+/// The model's error message.
+pub(super) const FAILED: &str = "the puppet does not want to";
+
+/// Returns the answer to a request.
+pub(super) fn answer(request: &Value) -> RuleAnswer {
+    let messages: Vec<&Value> = request["messages"].as_array().into_iter().flatten().collect();
+    let last = messages.last().map(|message| role_and_text(message)).unwrap_or_default();
+    if last.0 == "tool" {
+        return RuleAnswer::Text(format!("The tool answered {}.", last.1.trim().replace('\n', " ")));
+    }
+    let asked = messages.iter().rev().map(|message| role_and_text(message)).find(|(role, _)| role == "user");
+    let asked = asked.map(|(_, text)| text).unwrap_or_default();
+    if asked.contains(TOOL) {
+        RuleAnswer::Call("exec", r#"{"command": "echo tool-was-here"}"#)
+    } else if asked.contains(SLOW) {
+        let words: Vec<String> = (1..=100).map(|number| format!("word{number}")).collect();
+        RuleAnswer::Slowly(words.join(" "), Duration::from_millis(300))
+    } else if asked.contains(FAIL) {
+        RuleAnswer::Fail(400, FAILED)
+    } else {
+        let line = asked.lines().last().unwrap_or_default();
+        // Without the timestamp that precedes users' messages.
+        let line = line.split_once("] ").filter(|_| line.starts_with('[')).map_or(line, |(_, line)| line);
+        RuleAnswer::Text(format!("I have heard: {line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_word_in_the_newest_message_says_how() {
+        let said = |messages: Value| format!("{:?}", answer(&json!({"messages": messages})));
+        let user = |text: &str| json!({"role": "user", "content": text});
+        assert_eq!(said(json!([user("hi"), user("ho")])), r#"Text("I have heard: ho")"#);
+        assert!(said(json!([user(TOOL)])).starts_with("Call(\"exec\""));
+        let tool = json!({"role": "tool", "content": "x\n"});
+        assert_eq!(said(json!([user(TOOL), tool])), r#"Text("The tool answered x.")"#);
+        assert!(said(json!([user(FAIL), user("now")])).starts_with("Text"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Allowed dependencies between crates. The table is the rule; ARCHITECTURE.md explains it.
+
+use serde_json::Value;
+
+/// What a crate may depend on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum AllowedDependencies {
+    /// These, also in tests.
+    Use(&'static [&'static str]),
+    /// These; tests may use any crate.
+    UseAndTestWithAny(&'static [&'static str]),
+    /// Any crate.
+    UseAny,
+}
+
+const ALLOWED: &[(&str, AllowedDependencies)] = &[
+    ("homard-proto", AllowedDependencies::Use(&[])),
+    ("homard-model", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-store", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-audit", AllowedDependencies::Use(&[])),
+    ("homard-journal", AllowedDependencies::Use(&["homard-proto", "homard-store"])),
+    ("homard-providers", AllowedDependencies::Use(&["homard-proto", "homard-model"])),
+    ("homard-config", AllowedDependencies::Use(&[])),
+    ("homard-workspace", AllowedDependencies::Use(&[])),
+    ("homard-memory", AllowedDependencies::Use(&[])),
+    ("homard-skills", AllowedDependencies::Use(&[])),
+    ("homard-media", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-hooks", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-compact", AllowedDependencies::Use(&["homard-proto", "homard-model"])),
+    ("homard-reply", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-channels", AllowedDependencies::UseAndTestWithAny(&["homard-proto", "homard-reply"])),
+    (
+        "homard-agent",
+        AllowedDependencies::Use(&[
+            "homard-proto",
+            "homard-audit",
+            "homard-model",
+            "homard-store",
+            "homard-workspace",
+            "homard-skills",
+            "homard-media",
+            "homard-reply",
+            "homard-compact",
+            "homard-hooks",
+        ]),
+    ),
+    (
+        "homard-tools",
+        AllowedDependencies::Use(&[
+            "homard-proto",
+            "homard-audit",
+            "homard-agent",
+            "homard-media",
+            "homard-memory",
+            "homard-reply",
+            "homard-workspace",
+        ]),
+    ),
+    (
+        "homard-plugins",
+        AllowedDependencies::UseAndTestWithAny(&["homard-proto", "homard-hooks", "homard-agent", "homard-skills"]),
+    ),
+    ("homard-gateway", AllowedDependencies::UseAndTestWithAny(&["homard-proto", "homard-audit", "homard-agent"])),
+    (
+        "homard-testkit",
+        AllowedDependencies::UseAndTestWithAny(&[
+            "homard-proto",
+            "homard-model",
+            "homard-store",
+            "homard-agent",
+            "homard-hooks",
+            "homard-reply",
+        ]),
+    ),
+    ("homard", AllowedDependencies::UseAny),
+    ("homard-example-embed", AllowedDependencies::UseAny),
+    ("xtask", AllowedDependencies::Use(&[])),
+];
+
+/// Reports dependencies between our crates that the table does not allow.
+pub(super) fn check(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ours: Vec<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let mut problems = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, may)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+            problems
+                .push(format!("{name}: not in the table of crates; declare what it may use in tidy/dependencies.rs"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let used = dependency["name"].as_str().unwrap_or_default();
+            if ours.contains(&used) && !allows(*may, used, dependency["kind"] == "dev") {
+                problems.push(format!(
+                    "{name}: must not use {used}; the table in tidy/dependencies.rs does not declare it"
+                ));
+            }
+        }
+    }
+    problems
+}
+
+fn allows(may: AllowedDependencies, used: &str, in_tests: bool) -> bool {
+    match may {
+        AllowedDependencies::Use(named) => named.contains(&used),
+        AllowedDependencies::UseAndTestWithAny(named) => in_tests || named.contains(&used),
+        AllowedDependencies::UseAny => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(user: &str, used: &str, kind: Option<&str>) -> Vec<String> {
+        check(&json!({"packages": [
+            {"name": user, "dependencies": [{"name": "serde", "kind": null}, {"name": used, "kind": kind}]},
+            {"name": "homard-proto", "dependencies": []},
+            {"name": "homard-gateway", "dependencies": []},
+        ]}))
+    }
+
+    #[test]
+    fn only_declared_edges_pass() {
+        let refused = |name: &str| {
+            vec![format!("{name}: must not use homard-gateway; the table in tidy/dependencies.rs does not declare it")]
+        };
+        assert_eq!(told("homard-agent", "homard-proto", None), Vec::<String>::new());
+        assert_eq!(told("homard-agent", "homard-gateway", None), refused("homard-agent"));
+        assert_eq!(told("homard-agent", "homard-gateway", Some("dev")), refused("homard-agent"));
+        assert_eq!(told("homard-testkit", "homard-gateway", None), refused("homard-testkit"));
+        assert_eq!(told("homard-testkit", "homard-gateway", Some("dev")), Vec::<String>::new());
+        assert_eq!(told("homard", "homard-gateway", None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_crate_outside_the_table_is_told() {
+        assert_eq!(
+            told("homard-annex", "homard-proto", None),
+            ["homard-annex: not in the table of crates; declare what it may use in tidy/dependencies.rs"]
+        );
+    }
+}

@@ -257,7 +257,7 @@ impl Channels {
                 report.is_some_and(|report| !has_reply(report.outcome(), report.replies()))
             }
         };
-        if let Some(account) = self.account((&spot.channel, &spot.account)).filter(|_| says_nothing) {
+        if let Some(account) = self.account(&spot.channel, &spot.account).filter(|_| says_nothing) {
             self.drafts().withdraw(account.channel.as_ref(), &run).await;
         }
     }
@@ -360,12 +360,12 @@ impl Channels {
         self.0.hub.get().map(Hub::audit).unwrap_or_default()
     }
 
-    fn account(&self, (channel, account): (&str, &str)) -> Option<Arc<AccountRuntime>> {
+    fn account(&self, channel: &str, account: &str) -> Option<Arc<AccountRuntime>> {
         self.accounts().get(&(channel.to_owned(), account.to_lowercase())).cloned()
     }
 
     fn has_account(&self, channel: &str, account: &str) -> bool {
-        self.account((channel, account)).is_some()
+        self.account(channel, account).is_some()
     }
 
     fn accounts(&self) -> MutexGuard<'_, Accounts> {

@@ -82,7 +82,7 @@ impl Channels {
         if asked.method != "POST" {
             return answer(405, &json!({"error": "method not allowed; use POST"}));
         }
-        let Some(account) = self.account(place) else {
+        let Some(account) = self.account(place.0, place.1) else {
             return answer(404, &json!({"error": "unknown channel"}));
         };
         let batch: Result<Batch, (u16, String)> = match &account.built {
